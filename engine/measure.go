@@ -1,0 +1,232 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/fairlane-dev/fairlane/fair"
+)
+
+// Once a second, over the tenants active in the last minute, the engine
+// measures what each wanted, what its max-min share was, and whether it got it.
+// Nothing is decided by these figures.
+//
+//   - Demand, in slots: the expected slot time of the first attempts started in
+//     the window, over its length, plus the due backlog that could run now, each
+//     lane's within its cap and its contract. Never re-offers.
+//   - Served over entitled. Whose demand is within its share is entitled to all
+//     that its own limits let through, each within a second of its offer. Whose
+//     demand is above is entitled to the share (to its nominal at most, if it has
+//     no quick lane and so may not borrow), and is served by what it started.
+//
+// A window is judged one round later, when the second of its last offer is over.
+
+const (
+	roundEvery = time.Second
+	promptIn   = time.Second // sent within it counts as served
+	shortBelow = 0.97
+)
+
+// round is a tenant's part in the measuring: the open window and the one before.
+type round struct {
+	through [2]uint32 // first offers that the tenant's own limits let through
+	prompt  [2]uint32 // those sent within a second
+	started float32   // expected slot seconds of all starts in the open window
+	first   float32   // of first attempts alone
+	lent    bool      // a quick lane started
+
+	demand, share float32 // slots
+	entitled      float32 // slots, of the window before; 0: to all it offered
+	used          float32 // slots started in the window before
+	served        float32 // of the window judged last
+	judged        bool    // it had an entitlement in that window
+}
+
+// measure is the platform's part.
+type measure struct {
+	next    time.Duration // instant of the next round; 0: nothing to measure
+	began   time.Duration // of the open window
+	demands []fair.Demand
+	shares  []float64
+	ratios  []float64
+	sharer  fair.Sharer
+
+	jain     float64
+	short    int
+	entitled int
+}
+
+func (m *measure) begin(now time.Duration) {
+	m.began, m.next = now, now+roundEvery
+}
+
+// offered notes a first offer that the lane's own limits let through: sent, or
+// refused for want of a slot, or behind a head that waits for one.
+func (e *Engine) offered(l *lane, t *tenant, d Delivery, r Reason) {
+	if d.Attempt > 0 {
+		return
+	}
+	switch {
+	case r == None:
+		t.round.prompt[0]++
+	case r == BySlots, r == ByOrder && l.at.ready():
+	default:
+		return
+	}
+	t.round.through[0]++
+}
+
+// started notes a start.
+func (e *Engine) started(t *tenant, k *Ticket) {
+	t.round.started += k.Charged
+	if k.Attempt == 0 {
+		t.round.first += k.Charged
+	}
+	if k.Flags&FlagSlow == 0 {
+		t.round.lent = true
+	}
+}
+
+// granted notes a waiting first attempt that went within a second, for the
+// window of its offer.
+func (e *Engine) granted(now time.Duration, l *lane, t *tenant) {
+	if l.headAttempt > 0 || now-l.headDue > promptIn {
+		return
+	}
+	if l.headDue >= e.measure.began {
+		t.round.prompt[0]++
+	} else {
+		t.round.prompt[1]++
+	}
+}
+
+// measureDue runs the round, if it is due.
+func (e *Engine) measureDue(now time.Duration) {
+	m := &e.measure
+	if m.next == 0 || now < m.next {
+		return
+	}
+	window := (now - m.began).Seconds()
+	e.judge()
+	e.share(window)
+	e.turn()
+	if e.retire(now); len(e.active) == 0 {
+		m.next = 0
+		return
+	}
+	m.begin(now)
+}
+
+// judge closes the window before the open one.
+func (e *Engine) judge() {
+	m := &e.measure
+	m.ratios, m.short = m.ratios[:0], 0
+	for _, id := range e.active {
+		r := &e.tenants.at(uint32(id)).round
+		if r.served, r.judged = r.ratio(); !r.judged {
+			continue
+		}
+		m.ratios = append(m.ratios, float64(r.served))
+		if r.served < shortBelow {
+			m.short++
+		}
+	}
+	m.jain, m.entitled = fair.Jain(m.ratios), len(m.ratios)
+}
+
+// ratio is served over entitled of the window before, at most 1; false without
+// entitlement.
+func (r *round) ratio() (float32, bool) {
+	switch {
+	case r.entitled > 0:
+		return min(r.used/r.entitled, 1), true
+	case r.through[1] > 0:
+		return min(float32(r.prompt[1])/float32(r.through[1]), 1), true
+	}
+	return 0, false
+}
+
+// share measures the demands of the open window and divides the slots.
+func (e *Engine) share(window float64) {
+	m := &e.measure
+	m.demands, m.shares = m.demands[:0], m.shares[:0]
+	for _, id := range e.active {
+		t := e.tenants.at(uint32(id))
+		want := float64(t.round.first)/window + float64(t.wants)/microSlots
+		m.demands = append(m.demands, fair.Demand{Want: want, Weight: float64(t.weight)})
+		m.shares = append(m.shares, 0)
+	}
+	m.sharer.MaxMin(float64(e.slots), m.demands, m.shares)
+	for i, id := range e.active {
+		t := e.tenants.at(uint32(id))
+		e.entitle(t, m.demands[i].Want, m.shares[i], window)
+	}
+}
+
+// entitle sets what the open window is judged by, one round later.
+func (e *Engine) entitle(t *tenant, want, share, window float64) {
+	r := &t.round
+	r.demand, r.share = float32(want), float32(share)
+	r.used = float32(float64(r.started) / window)
+	if share >= want {
+		r.entitled = 0
+		return
+	}
+	if e.order == Fair && !r.lent && t.quick.Len() == 0 {
+		share = min(share, float64(e.nominal(t)))
+	}
+	r.entitled = float32(share)
+}
+
+// turn opens the next window.
+func (e *Engine) turn() {
+	for _, id := range e.active {
+		r := &e.tenants.at(uint32(id)).round
+		r.through = [2]uint32{0, r.through[0]}
+		r.prompt = [2]uint32{0, r.prompt[0]}
+		r.started, r.first, r.lent = 0, 0, false
+	}
+}
+
+// retire takes out the tenants that were idle for a minute, and sorts the rest
+// by the nominal shares that this leaves.
+func (e *Engine) retire(now time.Duration) {
+	before := e.activeWeight
+	for i := len(e.active) - 1; i >= 0; i-- {
+		t := e.tenants.at(uint32(e.active[i]))
+		if t.claims > 0 || t.inFlight > 0 {
+			t.lastActive = now
+		}
+		if now-t.lastActive >= activeFor {
+			e.deactivate(t)
+		}
+	}
+	if e.activeWeight != before {
+		e.reclassifyAll(now)
+	}
+}
+
+// reclassifyAll puts every ready tenant where it belongs after the nominal
+// shares grew. (When they shrink, best notices.)
+func (e *Engine) reclassifyAll(now time.Duration) {
+	for _, id := range e.active {
+		if t := e.tenants.at(uint32(id)); t.claims > 0 {
+			e.reclassify(now, id, t)
+		}
+	}
+}
+
+// microSlots is the unit in which ready lanes' wants add up and come off exactly.
+const microSlots = 1e6
+
+// want returns the micro-slots that a ready lane could use in a second.
+func (e *Engine) want(now time.Duration, l *lane, t *tenant) int64 {
+	count := float64(l.waiting)
+	if p := e.profiles.at(l.profile); !p.Rate.IsUnlimited() {
+		count = min(count, float64(p.Rate.Left(&l.bucket, now))+p.Rate.PerSecond())
+	}
+	slots := count * float64(e.expected(l, t)) / roundEvery.Seconds()
+	if l.cap >= 0 {
+		slots = min(slots, float64(l.cap))
+	}
+	return int64(min(slots, float64(e.slots)) * microSlots)
+}

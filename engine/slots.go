@@ -1,0 +1,374 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/fairlane-dev/fairlane/fair"
+)
+
+// Slots are shared by virtual time: a free slot goes to the ready tenant that
+// has used the least slot time over its weight, and inside it to the ready lane
+// that has used the least (package fair says why and states the bound).
+//
+// Two rules keep a quiet tenant's wait short. Below its nominal share a tenant
+// may take any slot. At or above it, it runs on what others do not use:
+//
+//   - floor(slots/100) slots stay closed to it, so that a quiet one finds a slot;
+//   - only quick lanes run on lent slots. Of a tenant's other lanes at most its
+//     nominal are in flight, so what is lent returns soon. (Counting the slow ones
+//     alone, instead of refusing a slow lane to any tenant above nominal, bounds a
+//     black hole just the same, and a busy tenant's new or slow lanes still run.)
+//
+// A probe holds its slot for a timeout as a rule, so probes are few: at most a
+// twentieth of the slots together and a tenth of a tenant's nominal, at least
+// one; the lane that may probe since the longest goes first.
+
+const (
+	reservedPart = 100 // one slot in so many is closed to tenants above nominal
+	probePart    = 20  // one slot in so many may probe
+	probeTenant  = 10  // and one in so many of a tenant's nominal
+)
+
+// nominal returns the tenant's share of the slots among those that are active.
+func (e *Engine) nominal(t *tenant) int32 {
+	if e.activeWeight == 0 {
+		return int32(e.slots)
+	}
+	return int32(max(int64(e.slots)*int64(t.weight)/e.activeWeight, 1))
+}
+
+// lends reports whether a slot is free for tenants above nominal.
+func (e *Engine) lends() bool { return e.slots-e.inFlight > e.slots/reservedPart }
+
+// mayProbe reports whether a probe of t may start.
+func (e *Engine) mayProbe(t *tenant) bool {
+	if e.order == Arrival {
+		return true
+	}
+	return e.probes < e.probeTop() && t.probesOut < e.probeShare(t)
+}
+
+// probeTop is how many probes may be in flight together.
+func (e *Engine) probeTop() int { return max(e.slots/probePart, 1) }
+
+// probeShare is how many of them may be t's.
+func (e *Engine) probeShare(t *tenant) int32 { return max(e.nominal(t)/probeTenant, 1) }
+
+// slotFree reports whether a fresh delivery of lane l may take a slot: one is
+// free for it, and no waiting lane could use it.
+func (e *Engine) slotFree(now time.Duration, id LaneID, l *lane, t *tenant, probe bool) bool {
+	if e.inFlight >= e.slots || probe && !e.mayProbe(t) {
+		return false
+	}
+	if !e.shareAllows(now, l, t, probe) {
+		return false
+	}
+	first, _, waits := e.first(now)
+	return !waits || first == uint32(id)
+}
+
+// shareAllows reports whether the tenant's share lets lane l start.
+func (e *Engine) shareAllows(now time.Duration, l *lane, t *tenant, probe bool) bool {
+	n := e.nominal(t)
+	if e.order == Arrival || t.inFlight < n {
+		return true
+	}
+	return e.lends() && (t.slowOut < n || !probe && l.quick(now))
+}
+
+// best returns the lane that a free slot goes to, or false if none is free or no
+// ready lane may use it. Tenants that stand in the wrong heap by now are moved.
+func (e *Engine) best(now time.Duration) (uint32, bool) {
+	if e.inFlight >= e.slots {
+		return 0, false
+	}
+	if e.order == Arrival {
+		return e.arrival.Top()
+	}
+	for {
+		id, ok := e.bestTenant()
+		if !ok {
+			return 0, false
+		}
+		t := e.tenants.at(id)
+		if at := t.at; e.classify(now, id, t) != at {
+			continue
+		}
+		return e.bestLane(t)
+	}
+}
+
+// bestTenant returns the tenant with the least virtual time among those whose
+// heap is open.
+func (e *Engine) bestTenant() (uint32, bool) {
+	a, ok := e.below.Top()
+	if !e.lends() {
+		return a, ok
+	}
+	b, some := e.above.Top()
+	if !ok || some && e.tenantLess(b, a) {
+		return b, some
+	}
+	return a, true
+}
+
+// bestLane returns the ready lane of t with the least virtual time among those
+// that may run where t stands.
+func (e *Engine) bestLane(t *tenant) (uint32, bool) {
+	slow := t.at == inBelow || t.slowOut < e.nominal(t)
+	best, ok := t.quick.Top()
+	if id, some := t.slow.Top(); some && slow && (!ok || e.laneLess(id, best)) {
+		best, ok = id, true
+	}
+	if id, some := t.probe.Top(); some && slow && e.mayProbe(t) && (!ok || e.laneLess(id, best)) {
+		best, ok = id, true
+	}
+	return best, ok
+}
+
+// classify puts the tenant into the heap where it belongs now and returns it.
+// A lane at the top that is not quick any more moves to the slow ones.
+func (e *Engine) classify(now time.Duration, id uint32, t *tenant) tenantPlace {
+	for {
+		top, ok := t.quick.Top()
+		if !ok || e.lanes.at(top).quick(now) {
+			break
+		}
+		t.quick.Pop((*laneOrder)(e))
+		e.push(&t.slow, (*laneOrder)(e), top, inSlow)
+	}
+	to := e.standing(t)
+	if to == t.at {
+		e.fixTenant(t)
+		return to
+	}
+	e.leave(t)
+	e.enter(id, t, to)
+	return to
+}
+
+// standing returns where a tenant belongs.
+func (e *Engine) standing(t *tenant) tenantPlace {
+	probes := t.probe.Len() > 0
+	slow := t.slow.Len() > 0 || probes && e.mayProbe(t)
+	n := e.nominal(t)
+	switch {
+	case t.inFlight < n && (slow || t.quick.Len() > 0):
+		return inBelow
+	case t.quick.Len() > 0 || slow && t.slowOut < n:
+		return inAbove
+	case probes && t.probesOut < e.probeShare(t) && t.slow.Len() == 0 && t.slowOut < n:
+		return inProbeWait
+	}
+	return tenantNowhere
+}
+
+func (e *Engine) heapOf(p tenantPlace) (*fair.Heap, fair.Items) {
+	switch p {
+	case inBelow:
+		return &e.below, (*tenantOrder)(e)
+	case inAbove:
+		return &e.above, (*tenantOrder)(e)
+	case inProbeWait:
+		return &e.probeWait, (*probeOrder)(e)
+	}
+	return nil, nil
+}
+
+func (e *Engine) fixTenant(t *tenant) {
+	if h, order := e.heapOf(t.at); h != nil {
+		h.Fix(order, t.pos)
+	}
+}
+
+func (e *Engine) leave(t *tenant) {
+	if h, order := e.heapOf(t.at); h != nil {
+		h.Remove(order, t.pos)
+	}
+	t.at = tenantNowhere
+}
+
+func (e *Engine) enter(id uint32, t *tenant, to tenantPlace) {
+	t.at = to
+	if h, order := e.heapOf(to); h != nil {
+		h.Push(order, id)
+	}
+}
+
+// rise begins a wait, or a start that waited for nothing: idle time earns
+// nothing. Call it while l is not ready.
+func (e *Engine) rise(l *lane, t *tenant) {
+	if t.claims == 0 {
+		t.virtual = fair.Wake(t.virtual, e.lastVirtual)
+	}
+	l.virtual = fair.Wake(l.virtual, t.lastVirtual)
+}
+
+// charge takes the expected slot time at a start. The lane must not be in a heap.
+func (e *Engine) charge(l *lane, t *tenant) (charged float32) {
+	charged = e.expected(l, t)
+	e.lastVirtual, t.lastVirtual = t.virtual, l.virtual
+	t.virtual = fair.Charge(t.virtual, float64(charged), int(t.weight))
+	l.virtual = fair.Charge(l.virtual, float64(charged), 1)
+	e.serves++
+	t.served, l.served = e.serves, e.serves
+	return charged
+}
+
+// correct charges at the end what the slot was held for beyond the estimate.
+func (e *Engine) correct(l *lane, t *tenant, charged, took float64) {
+	t.virtual = fair.Correct(t.virtual, charged, took, int(t.weight))
+	e.fixTenant(t)
+	l.virtual = fair.Correct(l.virtual, charged, took, 1)
+	e.fixLane(l, t)
+}
+
+// fixLane restores the order of the heap that l stands in.
+func (e *Engine) fixLane(l *lane, t *tenant) {
+	switch l.at {
+	case inQuick:
+		t.quick.Fix((*laneOrder)(e), l.pos)
+	case inSlow:
+		t.slow.Fix((*laneOrder)(e), l.pos)
+	case inHost:
+		e.waiterOf(l.host, l).lanes.Fix((*laneOrder)(e), l.pos)
+	case inReserve:
+		e.waiterOf(reserveHost, l).lanes.Fix((*laneOrder)(e), l.pos)
+	}
+}
+
+// occupy and vacate count a slot, everywhere it is counted.
+func (e *Engine) occupy(t *tenant, h *host, f TicketFlags) { e.count(t, h, f, 1) }
+func (e *Engine) vacate(t *tenant, h *host, f TicketFlags) { e.count(t, h, f, -1) }
+
+func (e *Engine) count(t *tenant, h *host, f TicketFlags, by int32) {
+	e.inFlight += int(by)
+	t.inFlight += by
+	h.inFlight += by
+	if f&FlagSlow != 0 {
+		t.slowOut += by
+	}
+	if f&FlagProbe != 0 {
+		t.probesOut += by
+		e.probes += int(by)
+	}
+}
+
+// wakeProbe lets the tenant whose lane may probe since the longest go on, if a
+// probe may start. Call it whenever a probe ended or left its place.
+func (e *Engine) wakeProbe(now time.Duration) {
+	if id, ok := e.probeWait.Top(); ok && e.probes < e.probeTop() {
+		e.classify(now, id, e.tenants.at(id))
+	}
+}
+
+// activeFor is how long a tenant counts for the nominal shares after its last
+// offer, start or wait.
+const activeFor = time.Minute
+
+// activate notes that the tenant has something to do.
+func (e *Engine) activate(now time.Duration, id TenantID, t *tenant) {
+	t.lastActive = now
+	if t.active > 0 {
+		return
+	}
+	e.active = append(e.active, id)
+	t.active = int32(len(e.active))
+	e.activeWeight += int64(t.weight)
+	if e.measure.next == 0 {
+		e.measure.begin(now)
+	}
+}
+
+// deactivate takes the tenant out of those that share the slots.
+func (e *Engine) deactivate(t *tenant) {
+	i, last := t.active-1, len(e.active)-1
+	e.active[i] = e.active[last]
+	e.tenants.at(uint32(e.active[i])).active = i + 1
+	e.active = e.active[:last]
+	t.active, t.round = 0, round{}
+	e.activeWeight -= int64(t.weight)
+}
+
+// laneOrder orders ready lanes: least virtual time, then least recently served.
+type laneOrder Engine
+
+func (o *laneOrder) Less(a, b uint32) bool { return (*Engine)(o).laneLess(a, b) }
+func (o *laneOrder) SetIndex(id uint32, i int32) {
+	o.lanes.at(id).pos = i
+}
+
+func (e *Engine) laneLess(a, b uint32) bool {
+	x, y := e.lanes.at(a), e.lanes.at(b)
+	if x.virtual != y.virtual {
+		return x.virtual < y.virtual
+	}
+	return servedBefore(x.served, y.served, a, b)
+}
+
+// arrivalOrder orders ready lanes by when their heads fell due.
+type arrivalOrder Engine
+
+func (o *arrivalOrder) Less(a, b uint32) bool {
+	x, y := o.lanes.at(a), o.lanes.at(b)
+	if x.headDue != y.headDue {
+		return x.headDue < y.headDue
+	}
+	return servedBefore(x.served, y.served, a, b)
+}
+func (o *arrivalOrder) SetIndex(id uint32, i int32) { o.lanes.at(id).pos = i }
+
+// keyOrder orders lanes by their key, then by least recently served.
+type keyOrder Engine
+
+func (o *keyOrder) Less(a, b uint32) bool {
+	x, y := o.lanes.at(a), o.lanes.at(b)
+	if x.key != y.key {
+		return x.key < y.key
+	}
+	return servedBefore(x.served, y.served, a, b)
+}
+func (o *keyOrder) SetIndex(id uint32, i int32) { o.lanes.at(id).pos = i }
+
+// tenantOrder orders ready tenants as laneOrder orders lanes.
+type tenantOrder Engine
+
+func (o *tenantOrder) Less(a, b uint32) bool { return (*Engine)(o).tenantLess(a, b) }
+func (o *tenantOrder) SetIndex(id uint32, i int32) {
+	o.tenants.at(id).pos = i
+}
+
+func (e *Engine) tenantLess(a, b uint32) bool {
+	x, y := e.tenants.at(a), e.tenants.at(b)
+	if x.virtual != y.virtual {
+		return x.virtual < y.virtual
+	}
+	return servedBefore(x.served, y.served, a, b)
+}
+
+// probeOrder orders tenants by since when their first lane may probe.
+type probeOrder Engine
+
+func (o *probeOrder) Less(a, b uint32) bool {
+	x, y := o.since(a), o.since(b)
+	if x != y {
+		return x < y
+	}
+	return a < b
+}
+func (o *probeOrder) SetIndex(id uint32, i int32) { o.tenants.at(id).pos = i }
+
+func (o *probeOrder) since(id uint32) int64 {
+	if top, ok := o.tenants.at(id).probe.Top(); ok {
+		return o.lanes.at(top).key
+	}
+	return 0
+}
+
+// servedBefore breaks ties: serial numbers that wrap around (RFC 1982), then ids.
+func servedBefore(x, y, a, b uint32) bool {
+	if x != y {
+		return int32(x-y) < 0
+	}
+	return a < b
+}

@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"math"
+	"time"
+)
+
+// counters returns the lane's account.
+func (l *lane) counters() Counters {
+	return Counters{
+		Offered: l.offered, Delivered: l.delivered, Dead: uint64(l.dead),
+		Cancelled: l.cancelled, Dropped: l.dropped,
+		Parked: uint64(l.parked), InFlight: uint64(l.inFlight),
+	}
+}
+
+// Lane returns one lane, or false if Apply never added it. A removed lane is
+// still there, with its account.
+func (e *Engine) Lane(now time.Duration, id LaneID) (LaneView, bool) {
+	now = e.seen(now)
+	if int(id) >= e.lanes.len() || e.lanes.at(uint32(id)).flags&laneKnown == 0 {
+		return LaneView{}, false
+	}
+	return e.view(now, id, e.lanes.at(uint32(id))), true
+}
+
+// Lanes hands every lane that was not removed to visit, by id.
+func (e *Engine) Lanes(now time.Duration, visit func(LaneView)) {
+	now = e.seen(now)
+	for i := range e.lanes.len() {
+		if l := e.lanes.at(uint32(i)); l.flags&(laneKnown|laneRemoved) == laneKnown {
+			visit(e.view(now, LaneID(i), l))
+		}
+	}
+}
+
+func (e *Engine) view(now time.Duration, id LaneID, l *lane) LaneView {
+	v := LaneView{
+		Lane: id, Tenant: l.tenant, Host: l.host, Counters: l.counters(),
+		Waiting: Backlog{
+			Count: l.waiting, HeadDue: l.headDue, HeadBorn: l.headBorn,
+			HeadAttempt: l.headAttempt, HeadCost: l.headCost,
+		},
+		Cap:      int(l.cap),
+		Paused:   l.flags&lanePaused != 0 || e.tenants.at(uint32(l.tenant)).suspended,
+		Disabled: l.flags&laneDisabled != 0,
+		Removed:  l.flags&laneRemoved != 0,
+		Breaker:  l.breaker.Phase(now), Probe: l.breaker.NextProbe(),
+		ByDenial: l.breaker.ByDenial(),
+		MeanSlot: duration(l.mean), P99: duration(l.p99),
+	}
+	v.PausedFor = max(l.pausedUntil-now, 0)
+	if l.ramp > 0 {
+		v.Ramp = 1 << (l.ramp - 1)
+	}
+	if !v.Removed {
+		p := e.profiles.at(l.profile)
+		v.Tokens = p.Rate.Left(&l.bucket, now)
+		v.Offered = l.window.Offered(now, p.Budget.HalfLife)
+		v.Blocked, v.Until = e.blocked(now, l, p)
+	}
+	return v
+}
+
+// blocked says why the lane's head does not go now.
+func (e *Engine) blocked(now time.Duration, l *lane, p *profile) (Reason, time.Duration) {
+	if l.waiting == 0 {
+		return None, 0
+	}
+	d, _ := e.own(now, l, p, l.headCost)
+	if l.headDue > now {
+		d.until(ByRetry, l.headDue)
+	}
+	switch {
+	case l.at == inHost:
+		d.byEvent(ByHost)
+	case l.at == inReserve:
+		d.until(ByBudget, e.reserve.at)
+	case l.flags&laneBudget != 0:
+		d.until(ByBudget, time.Duration(l.key))
+	case l.at == inProbe:
+		d.byEvent(ByBreaker)
+	case l.at.ready():
+		d.byEvent(BySlots)
+	case d.reason == None && p.Ordered && l.inFlight > 0:
+		d.byEvent(ByOrder)
+	}
+	return d.reason, d.at
+}
+
+func duration(seconds float32) time.Duration {
+	return time.Duration(float64(seconds) * float64(time.Second))
+}
+
+// Tenants hands every tenant that was not removed to visit, by id.
+func (e *Engine) Tenants(visit func(TenantView)) {
+	for i := range e.tenants.len() {
+		if t := e.tenants.at(uint32(i)); t.known {
+			visit(e.tenantView(TenantID(i), t))
+		}
+	}
+}
+
+func (e *Engine) tenantView(id TenantID, t *tenant) TenantView {
+	v := TenantView{
+		Tenant: id, Weight: int(t.weight), InFlight: int(t.inFlight),
+		Nominal: int(e.nominal(t)), Share: float64(t.round.share),
+		Demand: float64(t.round.demand), Served: math.NaN(),
+	}
+	if t.active > 0 && t.round.judged {
+		v.Served = float64(t.round.served)
+		v.Short = v.Served < shortBelow
+	}
+	return v
+}
+
+// Stats returns the platform as plain data.
+func (e *Engine) Stats(now time.Duration) Stats {
+	now = e.seen(now)
+	s := Stats{
+		Slots: e.slots, InFlight: e.inFlight, Counters: e.total,
+		Jain: e.measure.jain, ShortChanged: e.measure.short, Entitled: e.measure.entitled,
+		Reserve: e.pool.Fill(now), Denials: e.denials,
+	}
+	if s.Entitled == 0 {
+		s.Jain = 1
+	}
+	return s
+}

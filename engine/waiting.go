@@ -1,0 +1,267 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/fairlane-dev/fairlane/fair"
+	"github.com/fairlane-dev/fairlane/retry"
+)
+
+// Waiting states what waits on a lane: how many, and the head. It is idempotent;
+// state it whenever the head or the count changes. The account does not move by
+// it. To state more than the account has parked is the driver's bug and panics.
+// On a removed lane it does nothing.
+func (e *Engine) Waiting(now time.Duration, id LaneID, b Backlog) {
+	now = e.seen(now)
+	l := e.lane(id)
+	if l.flags&laneRemoved != 0 {
+		return
+	}
+	if b.Count > l.parked {
+		panic("engine: Waiting states more than the account has parked: state what a verdict parked, once")
+	}
+	t := e.tenants.at(uint32(l.tenant))
+	continues := e.restated(l, t)
+	was := e.unplace(l, t)
+	l.waiting, l.headDue, l.headBorn = b.Count, b.HeadDue, b.HeadBorn
+	l.headAttempt, l.headCost = b.HeadAttempt, max(b.HeadCost, 1)
+	e.replace(now, uint32(id), l, t, was, continues)
+}
+
+// restated ends the time in which a granted lane's next head is unknown, and
+// reports whether it was one: then it goes on waiting, and does not begin to.
+func (e *Engine) restated(l *lane, t *tenant) bool {
+	if l.flags&laneRestate == 0 {
+		return false
+	}
+	l.flags &^= laneRestate
+	t.claims--
+	return true
+}
+
+// Settle moves n deliveries in the lane's account without an attempt. To move
+// more than there are is the driver's bug and panics. On a removed lane only
+// what is dead moves: what was parked is cancelled already.
+func (e *Engine) Settle(now time.Duration, id LaneID, m Moved, n uint32) {
+	now = e.seen(now)
+	l := e.lane(id)
+	if l.flags&laneRemoved != 0 && m != ToPurged {
+		return
+	}
+	t := e.tenants.at(uint32(l.tenant))
+	was := e.unplace(l, t)
+	e.transfer(l, m, n)
+	e.replace(now, uint32(id), l, t, was, false)
+}
+
+func (e *Engine) transfer(l *lane, m Moved, n uint32) {
+	switch m {
+	case ToExpired, ToBuried:
+		e.unpark(l, n)
+		l.dead += n
+		e.total.Dead += uint64(n)
+	case ToCancelled:
+		e.unpark(l, n)
+		l.cancelled += uint64(n)
+		e.total.Cancelled += uint64(n)
+	case ToRevived:
+		e.undead(l, n)
+		e.park(l, n)
+		l.startRamp()
+	case ToResent:
+		l.offered += uint64(n)
+		e.total.Offered += uint64(n)
+		e.park(l, n)
+	case ToPurged:
+		e.undead(l, n)
+		l.cancelled += uint64(n)
+		e.total.Cancelled += uint64(n)
+	default:
+		panic("engine: Settle needs one of the Moved constants")
+	}
+}
+
+func (e *Engine) park(l *lane, n uint32) {
+	l.parked += n
+	e.total.Parked += uint64(n)
+}
+
+func (e *Engine) unpark(l *lane, n uint32) {
+	if n > l.parked {
+		panic("engine: more moved than the account has parked: settle each delivery once")
+	}
+	l.parked -= n
+	e.total.Parked -= uint64(n)
+	l.waiting = min(l.waiting, l.parked)
+}
+
+func (e *Engine) undead(l *lane, n uint32) {
+	if n > l.dead {
+		panic("engine: more moved than the account has dead: settle each delivery once")
+	}
+	l.dead -= n
+	e.total.Dead -= uint64(n)
+}
+
+// place puts a lane where it belongs now, by its head. It costs O(log n).
+func (e *Engine) place(now time.Duration, id uint32, l *lane) {
+	t := e.tenants.at(uint32(l.tenant))
+	was := e.unplace(l, t)
+	e.replace(now, id, l, t, was, false)
+}
+
+// replace finds the place of a lane that was taken out of another. continues
+// tells that it was ready until its last start, and so does not begin to wait.
+func (e *Engine) replace(now time.Duration, id uint32, l *lane, t *tenant, was place, continues bool) {
+	if l.waiting == 0 {
+		e.restated(l, t)
+	}
+	if l.waiting > 0 && l.flags&laneRestate == 0 {
+		e.settle(now, id, l, t, was.ready() || continues)
+	}
+	if was.ready() && !l.at.ready() {
+		e.reclassify(now, l.tenant, t)
+		e.wakeHost(now, e.hosts.at(uint32(l.host)))
+	}
+	if was == inProbe {
+		e.wakeProbe(now)
+	}
+}
+
+// settle finds the place of a lane that stands nowhere and has a head.
+func (e *Engine) settle(now time.Duration, id uint32, l *lane, t *tenant, wasReady bool) {
+	p := e.profiles.at(l.profile)
+	d, permit := e.own(now, l, p, l.headCost)
+	if l.headDue > now {
+		d.until(ByRetry, l.headDue)
+	}
+	if p.Ordered && l.inFlight > 0 {
+		d.byEvent(ByOrder)
+	}
+	switch {
+	case d.event:
+		return
+	case d.reason != None:
+		e.sleep(now, id, l, d.at)
+		return
+	case e.hostFull(l.host):
+		l.at = inHost
+		e.rise(l, t)
+		e.enqueue(&e.hosts.at(uint32(l.host)).waiting, l.host, id, l, t)
+		return
+	}
+	if needsBudget(p, l.headAttempt, permit.Probe) {
+		if perm, at, reserve := e.askBudget(now, l, p); perm == retry.Refused {
+			e.awaitBudget(now, id, l, t, at, reserve)
+			return
+		}
+	}
+	if !wasReady {
+		e.rise(l, t)
+	}
+	e.ready(now, id, l, t, permit.Probe)
+}
+
+// sleep puts a lane into the wake heap.
+func (e *Engine) sleep(now time.Duration, id uint32, l *lane, at time.Duration) {
+	l.key = int64(max(at, now+1))
+	e.push(&e.wake, (*keyOrder)(e), id, inWake)
+}
+
+func (e *Engine) awaitBudget(now time.Duration, id uint32, l *lane, t *tenant, at time.Duration, reserve bool) {
+	l.flags |= laneBudget
+	if !reserve {
+		e.sleep(now, id, l, at)
+		return
+	}
+	l.at = inReserve
+	e.rise(l, t)
+	e.awaitReserve(max(at, now+1), id, l, t)
+}
+
+// ready puts a lane where slots are handed out.
+func (e *Engine) ready(now time.Duration, id uint32, l *lane, t *tenant, probe bool) {
+	t.claims++
+	e.activate(now, l.tenant, t)
+	if probe && e.order == Fair {
+		l.key = int64(l.breaker.NextProbe())
+		e.push(&t.probe, (*keyOrder)(e), id, inProbe)
+		e.classify(now, uint32(l.tenant), t)
+		return
+	}
+	l.key = e.want(now, l, t)
+	t.wants += l.key
+	switch {
+	case e.order == Arrival:
+		e.push(&e.arrival, (*arrivalOrder)(e), id, inArrival)
+		return
+	case l.quick(now):
+		e.push(&t.quick, (*laneOrder)(e), id, inQuick)
+	default:
+		e.push(&t.slow, (*laneOrder)(e), id, inSlow)
+	}
+	e.classify(now, uint32(l.tenant), t)
+}
+
+func (e *Engine) push(h *fair.Heap, order fair.Items, id uint32, at place) {
+	e.lanes.at(id).at = at
+	h.Push(order, id)
+}
+
+// unplace takes a lane out of where it stands and returns where that was. The
+// tenant keeps its place: the caller ends with classify if the lane was ready.
+func (e *Engine) unplace(l *lane, t *tenant) (was place) {
+	was = l.at
+	l.at = nowhere
+	l.flags &^= laneBudget
+	switch was {
+	case inQuick:
+		t.quick.Remove((*laneOrder)(e), l.pos)
+	case inSlow:
+		t.slow.Remove((*laneOrder)(e), l.pos)
+	case inProbe:
+		t.probe.Remove((*keyOrder)(e), l.pos)
+	case inArrival:
+		e.arrival.Remove((*arrivalOrder)(e), l.pos)
+	case inWake:
+		e.wake.Remove((*keyOrder)(e), l.pos)
+	case inHost:
+		e.dequeue(&e.hosts.at(uint32(l.host)).waiting, l.host, l)
+	case inReserve:
+		e.dequeue(&e.reserve, reserveHost, l)
+	}
+	if was.ready() {
+		e.unready(l, t, was)
+	}
+	return was
+}
+
+func (e *Engine) unready(l *lane, t *tenant, was place) {
+	t.claims--
+	if was != inProbe {
+		t.wants -= l.key
+	}
+	if l.flags&laneReserve != 0 {
+		l.flags &^= laneReserve
+		e.reserve.at = e.now
+	}
+}
+
+// reclassify is classify where tenants stand in heaps.
+func (e *Engine) reclassify(now time.Duration, id TenantID, t *tenant) {
+	if e.order == Fair {
+		e.classify(now, uint32(id), t)
+	}
+}
+
+// wakeDue moves the lanes whose instant has come.
+func (e *Engine) wakeDue(now time.Duration) {
+	for {
+		id, ok := e.wake.Top()
+		if !ok || e.lanes.at(id).key > int64(now) {
+			break
+		}
+		e.place(now, id, e.lanes.at(id))
+	}
+	e.wakeReserve(now)
+}

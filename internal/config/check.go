@@ -1,0 +1,115 @@
+package config
+
+import (
+	"encoding/base64"
+	"math"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/fairlane-dev/fairlane/limit"
+)
+
+// check applies the rules that join several fields, after each is right by itself.
+func (r *reader) check() {
+	c := r.config
+	if (c.Server.Cert == "") != (c.Server.Key == "") {
+		r.at("server.tls", "needs both cert and key")
+	}
+	if c.Delivery.OpenMax < c.Delivery.Open {
+		r.at("delivery.breaker.open_max", "must be at least delivery.breaker.open ("+FormatDuration(c.Delivery.Open)+")")
+	}
+	for _, name := range sortedKeys(c.Tiers) {
+		r.checkTier("tiers."+name, c.Tiers[name])
+	}
+	r.note("retention.history", c.Retention.History == Default().Retention.History)
+	r.note("retention.dead", c.Retention.Dead == Default().Retention.Dead)
+}
+
+func (r *reader) checkTier(at string, t *Tier) {
+	r.checkRate(at, t.Rate, &t.Burst)
+	if t.Inbound.Rate == "" && t.Inbound.Burst != 0 {
+		r.at(at+".inbound.burst", "needs inbound.rate")
+	}
+	r.checkRate(at+".inbound", t.Inbound.Rate, &t.Inbound.Burst)
+	r.note(at+".inbound", t.Inbound == Inbound{})
+}
+
+// checkRate fills the burst of a rate and holds the pair against the bucket's ranges.
+func (r *reader) checkRate(at, rate string, burst *int64) {
+	if rate == "" {
+		return
+	}
+	one := perSecond(rate)
+	if one == 0 {
+		if *burst != 0 {
+			r.at(at+".burst", "needs a rate that is a number; it is "+rate)
+		}
+		return
+	}
+	if *burst == 0 {
+		*burst = one
+	}
+	if _, err := limit.ParseRate(rate, *burst); err != nil {
+		r.at(at+".rate", "does not fit its burst of "+strconv.FormatInt(*burst, 10)+": "+err.Error())
+	}
+}
+
+// at reports a rule broken by the field or section at path, in the line of what stands
+// nearest to it.
+func (r *reader) at(path, rule string) {
+	near := path
+	for i := len(near); i > 0; i = strings.LastIndexByte(near, '.') {
+		near = near[:i]
+		if p, stands := r.lines[near]; stands {
+			r.problem(p, path, rule)
+			return
+		}
+	}
+	r.problem(place{}, path, rule)
+}
+
+// note records a setting that stands in the file and does nothing yet.
+func (r *reader) note(path string, quiet bool) {
+	p, stands := r.lines[path]
+	if stands && !quiet {
+		r.config.Notes = append(r.config.Notes, Problem{r.file, p.line, p.column, path, "has no effect in this release"})
+	}
+}
+
+func notEmpty(s string) bool { return s != "" && len(s) < 4096 }
+
+func isEmpty(s string) bool { return s == "" }
+
+func isHostPort(s string) bool {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
+
+func isAdminKey(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return len(s) >= 16 && len(s) <= 512
+}
+
+func isKey32(s string) bool {
+	b, err := base64.StdEncoding.DecodeString(s)
+	return err == nil && len(b) == 32
+}
+
+// perSecond is the whole tokens of one second of rate, at least 1: the burst of a rate
+// without one. It is 0 for unlimited and paused.
+func perSecond(rate string) int64 {
+	r, err := limit.ParseRate(rate, 1)
+	if err != nil || r.IsUnlimited() || r.IsPaused() {
+		return 0
+	}
+	return int64(max(1, math.Ceil(r.PerSecond())))
+}

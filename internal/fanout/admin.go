@@ -1,0 +1,167 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/internal/journal"
+)
+
+// PutTenant creates or edits a tenant, and returns when the change is durable and in force.
+func (f *Fanout) PutTenant(ctx context.Context, t journal.Tenant) (journal.Tenant, error) {
+	if _, ok := f.opts.Tiers[t.Tier]; t.Tier != "" && !ok {
+		return t, fmt.Errorf("%w: tier: %q does not exist", ErrInvalid, t.Tier)
+	}
+	f.admin.Lock()
+	defer f.admin.Unlock()
+	stored, p, err := f.journal.Registry().PutTenant(ctx, t)
+	if err != nil {
+		return t, err
+	}
+	f.mu.Lock()
+	err = f.applyTenant(stored)
+	f.mu.Unlock()
+	if err != nil {
+		return t, err
+	}
+	return stored, f.awaitPosition(ctx, p)
+}
+
+// DeleteTenant removes a tenant without subscriptions; its id is never used again.
+func (f *Fanout) DeleteTenant(ctx context.Context, id string) error {
+	f.admin.Lock()
+	defer f.admin.Unlock()
+	t, ok := f.journal.Registry().Tenant(id)
+	if !ok || t.Deleted {
+		return fmt.Errorf("%w: tenant %q", ErrNotFound, id)
+	}
+	if n := f.liveLanes(id); n > 0 {
+		return fmt.Errorf("%w: tenant %q has %d subscriptions; delete them first", ErrInUse, id, n)
+	}
+	t.Deleted = true
+	stored, _, err := f.journal.Registry().PutTenant(ctx, t)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.applyTenant(stored)
+}
+
+func (f *Fanout) liveLanes(tenant string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if tn := f.index.tenants[tenant]; tn != nil {
+		for _, l := range tn.lanes {
+			if !l.removed {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// PutSubscription creates (ID "") or edits a subscription, and returns when the change is durable
+// and in force. Limits, pause and URL take effect at once, topics from a position on.
+func (f *Fanout) PutSubscription(ctx context.Context, s journal.Subscription) (journal.Subscription, error) {
+	if err := f.checkSubscription(s); err != nil {
+		return s, err
+	}
+	f.admin.Lock()
+	defer f.admin.Unlock()
+	if s.ID != "" {
+		if old, ok := f.journal.Registry().Subscription(s.ID); !ok || old.Deleted {
+			return s, fmt.Errorf("%w: subscription %q", ErrNotFound, s.ID)
+		}
+	}
+	stored, p, err := f.journal.Registry().PutSubscription(ctx, s)
+	if err != nil {
+		return s, err
+	}
+	f.mu.Lock()
+	err = f.applySubscription(stored, false)
+	f.pump(f.clock.now())
+	f.mu.Unlock()
+	if err != nil {
+		return s, err
+	}
+	return stored, f.awaitPosition(ctx, p)
+}
+
+// checkSubscription refuses what the engine would refuse, before anything is stored.
+func (f *Fanout) checkSubscription(s journal.Subscription) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	tn := f.index.tenants[s.Tenant]
+	if tn == nil || tn.Deleted {
+		return fmt.Errorf("%w: tenant: %q does not exist", ErrInvalid, s.Tenant)
+	}
+	_, err := f.profile(tn, s)
+	return err
+}
+
+// DeleteSubscription cancels what waits and starts no further send. Deleting again is no error.
+func (f *Fanout) DeleteSubscription(ctx context.Context, id string) error {
+	f.admin.Lock()
+	defer f.admin.Unlock()
+	s, ok := f.journal.Registry().Subscription(id)
+	if !ok {
+		return fmt.Errorf("%w: subscription %q", ErrNotFound, id)
+	}
+	if s.Deleted {
+		return nil
+	}
+	s.Deleted = true
+	stored, p, err := f.journal.Registry().PutSubscription(ctx, s)
+	if err != nil {
+		return err
+	}
+	mark, err := f.cancelLane(stored, p)
+	if err != nil {
+		return err
+	}
+	return f.journal.WaitFlushed(ctx, mark)
+}
+
+func (f *Fanout) cancelLane(s journal.Subscription, p journal.Position) (journal.Mark, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.index.lanes[s.Lane]
+	l.sub = s
+	mark := f.journal.Record(journal.Record{
+		Kind: journal.LaneCancelled, Partition: l.part, Lane: l.id, Position: p,
+		N: uint32(l.backlog.len()), At: f.clock.wall(f.clock.now()),
+	})
+	err := f.removeLane(l)
+	f.dirty = true
+	f.pump(f.clock.now())
+	return mark, err
+}
+
+// Pressure reports whether a tenant has more parked and dead than its quota, and when a producer
+// should try again: posts addressed to it are refused before they are stored.
+func (f *Fanout) Pressure(tenant string) (retryIn time.Duration, over bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	tn := f.index.tenants[tenant]
+	if tn == nil || tn.bytes < float64(tn.tier.Backlog) {
+		return 0, false
+	}
+	return f.drainTime(tn), true
+}
+
+// drainTime estimates how long the tenant's lanes need for a tenth of the quota, between 1 s and 5 min.
+func (f *Fanout) drainTime(tn *tenant) time.Duration {
+	var perSecond float64
+	for _, l := range tn.lanes {
+		if v, ok := f.engine.Lane(f.clock.now(), l.id); ok && !l.removed && v.MeanSlot > 0 {
+			perSecond += float64(max(v.Cap, 1)) / v.MeanSlot.Seconds()
+		}
+	}
+	if perSecond == 0 {
+		return time.Minute
+	}
+	need := time.Duration(float64(tn.count) / 10 / perSecond * float64(time.Second))
+	return min(max(need, time.Second), 5*time.Minute)
+}

@@ -1,0 +1,31 @@
+package fanout
+
+import "time"
+
+// anchor ties the monotonic clock to the wall once, at start. Instants are monotonic
+// since then; stored times are anchored wall milliseconds, which no step of the wall
+// clock moves while the process lives.
+type anchor struct{ start time.Time }
+
+func newAnchor() anchor { return anchor{time.Now()} }
+
+// now is the engine's instant.
+func (a anchor) now() time.Duration { return time.Since(a.start) }
+
+// instant places a wall time (a trigger's acceptance, a stored due time) on the engine's axis.
+func (a anchor) instant(t time.Time) time.Duration {
+	return t.Round(0).Sub(a.start.Round(0))
+}
+
+func (a anchor) wall(at time.Duration) time.Time { return a.start.Round(0).Add(at) }
+
+// ms is the anchored wall millisecond of an instant, rounded down; msUp rounds up.
+func (a anchor) ms(at time.Duration) int64   { return a.wall(at).UnixMilli() }
+func (a anchor) msUp(at time.Duration) int64 { return a.wall(at + time.Millisecond - 1).UnixMilli() }
+
+func (a anchor) fromMs(ms int64) time.Duration { return a.instant(time.UnixMilli(ms)) }
+
+// stepped reports whether the wall clock has left the anchored one by over a minute.
+func (a anchor) stepped() bool {
+	return time.Now().Round(0).Sub(a.wall(a.now())).Abs() > time.Minute
+}

@@ -1,0 +1,89 @@
+// Package fanout reads triggers in log order, matches subscriptions, and drives
+// the engine on the real clock.
+//
+// One lock guards the engine, the lanes' backlogs and the index of
+// subscriptions. Nothing is sent, loaded, flushed or waited for under it.
+//
+//	reader    one goroutine: packs in log order -> Offer          (read.go)
+//	clock     one goroutine: Tick, due heads, late records        (clock.go)
+//	attempts  one goroutine each: claim, load, send, Finish       (send.go)
+package fanout
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/delivery"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+)
+
+// Tier is a set of defaults for the subscriptions of the tenants in it.
+type Tier struct {
+	Name    string
+	Weight  int    // 0 means 1
+	Rate    string // "100/s", "unlimited"; "" means unlimited
+	Burst   int64  // 0 means one second of the rate, at least 1
+	Cap     int    // 0 means 16; -1 is none (demo, tests)
+	Backlog int64  // bytes a tenant may have parked and dead; 0 means 2 GiB
+}
+
+// Options of Start.
+type Options struct {
+	Journal *journal.Journal
+	Sender  delivery.Sender
+	Logger  *slog.Logger    // nil means none
+	Engine  engine.Config   // Slots, Order, HostLimit; Rand and Origin are set by Start
+	Profile engine.Profile  // defaults of every lane: breaker, schedule, budget, horizon, timeout
+	Tiers   map[string]Tier // "default" is used where a tenant's tier is missing
+	Observe Observer
+
+	MaxWaiting      int           // references to waiting deliveries; 0 means 1,000,000: the reader stops there
+	CheckpointEvery time.Duration // 0 means 30s
+}
+
+// Observer is told what happens, outside of every lock. Any field may be nil.
+type Observer struct {
+	Attempt func(Attempted)
+}
+
+// Attempted is one attempt that ended.
+type Attempted struct {
+	Subscription  string
+	Tenant        string
+	Number        uint32 // 1 is the first
+	Outcome       delivery.Outcome
+	SinceAccepted time.Duration
+	Verdict       engine.Kind
+	Reason        engine.Reason
+}
+
+// LaneStatus is a lane as the API shows it.
+type LaneStatus struct {
+	engine.LaneView
+	Subscription string
+	TenantID     string
+	HostName     string // scheme://host:port
+	Rate         string
+	Burst        int64
+}
+
+// TenantStatus is the account of a tenant: the sum over its lanes, removed ones included.
+type TenantStatus struct {
+	engine.TenantView
+	TenantID string
+	Lanes    int
+	Counters engine.Counters
+	Bytes    int64 // parked and dead, estimated
+	Quota    int64
+}
+
+// Stats is the platform as the API and the metrics show it.
+type Stats struct {
+	engine.Stats
+	Lanes          int
+	Waiting        int // references held
+	Cursor         journal.Position
+	OldestEligible time.Duration // age of the oldest delivery that could go now
+	Saturated      int           // lanes above 80 % of their cap
+}

@@ -1,0 +1,147 @@
+package fanout
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+	"pgregory.net/rapid"
+)
+
+// A reference keeps every field through its 16 bytes.
+func TestRefKeepsItsFields(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pos := journal.Position(rapid.Uint64().Draw(t, "pos"))
+		ms := rapid.Int64Range(0, 1<<42-1).Draw(t, "ms")
+		attempt := rapid.Uint32Range(0, attemptMax).Draw(t, "attempt")
+		reason := engine.Reason(rapid.IntRange(0, 63).Draw(t, "reason"))
+		flags := rapid.Uint64Range(0, 3).Draw(t, "flags")
+		r := newRef(pos, ms, attempt, reason, flags)
+		if r.pos != pos || r.stamp() != ms || r.attempt() != attempt || r.reason() != reason ||
+			r.recorded() != (flags&flagRecorded != 0) || r.due() != (flags&flagDue != 0) {
+			t.Fatalf("%+v came back from %v %v %v %v %v", r, pos, ms, attempt, reason, flags)
+		}
+		if again := r.restamped(7); again.stamp() != 7 || again.due() || again.attempt() != attempt || again.reason() != reason {
+			t.Fatalf("restamped: %+v", again)
+		}
+	})
+}
+
+// twin is the backlog written as a sorted slice would be: the two queues as plain slices.
+type twin struct{ ready, later []ref }
+
+func (w *twin) head() (ref, bool) {
+	var best ref
+	found := false
+	if len(w.ready) > 0 {
+		best, found = w.ready[0], true
+	}
+	for _, r := range w.later {
+		if !found || r.stamp() < best.stamp() || best.due() && r.stamp() == best.stamp() && r.pos < best.pos {
+			best, found = r, true
+		}
+	}
+	return best, found
+}
+
+func (w *twin) remove(r ref) {
+	drop := func(x ref) bool { return x == r }
+	if i := slices.IndexFunc(w.ready, drop); i >= 0 && !r.due() {
+		w.ready = slices.Delete(w.ready, i, i+1)
+		return
+	}
+	w.later = slices.DeleteFunc(w.later, drop)
+}
+
+// The head is always the one whose turn it is: first in first out among those without a due
+// time, by due time among the others; nothing is lost by any sequence of operations.
+func TestBacklogAgainstNaiveTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var b backlog
+		var w twin
+		next := journal.Position(1)
+		draw := func(due bool) ref {
+			flags := uint64(0)
+			if due {
+				flags = flagDue
+			}
+			next++
+			return newRef(next, rapid.Int64Range(0, 20).Draw(t, "ms"), 0, engine.ByRate, flags)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(*rapid.T) { r := draw(false); b.push(r); w.ready = append(w.ready, r) },
+			"due":  func(*rapid.T) { r := draw(true); b.push(r); w.later = append(w.later, r) },
+			"front": func(*rapid.T) {
+				r := draw(false)
+				b.ready.pushFront(r)
+				w.ready = slices.Insert(w.ready, 0, r)
+			},
+			"pop": func(t *rapid.T) {
+				if want, ok := w.head(); ok {
+					if got := b.pop(); got != want {
+						t.Fatalf("popped %+v, want %+v", got, want)
+					}
+					w.remove(want)
+				}
+			},
+			"dueNow": func(*rapid.T) {
+				b.dueNow(5)
+				if len(w.later) == 0 {
+					return
+				}
+				for _, r := range w.later {
+					w.ready = append(w.ready, r.restamped(5))
+				}
+				w.later = nil
+				slices.SortFunc(w.ready, func(x, y ref) int { return int(x.pos) - int(y.pos) })
+			},
+			"take": func(t *rapid.T) {
+				odd := func(r ref) bool { return r.pos%2 == 1 }
+				taken := b.takeIf(odd)
+				n := len(w.ready) + len(w.later)
+				w.ready = slices.DeleteFunc(w.ready, odd)
+				w.later = slices.DeleteFunc(w.later, odd)
+				if len(taken) != n-len(w.ready)-len(w.later) {
+					t.Fatalf("took %d", len(taken))
+				}
+			},
+			"": func(t *rapid.T) {
+				got, ok := b.head()
+				want, wok := w.head()
+				if ok != wok || got != want {
+					t.Fatalf("head %+v %v, want %+v %v", got, ok, want, wok)
+				}
+				if b.len() != len(w.ready)+len(w.later) {
+					t.Fatalf("len %d", b.len())
+				}
+			},
+		})
+	})
+}
+
+// A number names its delivery until it has left, and never another one.
+func TestRingNumbersNameOneDelivery(t *testing.T) {
+	var q ring
+	numbers := map[uint64]journal.Position{}
+	for i := journal.Position(1); i <= 100; i++ {
+		numbers[q.pushBack(newRef(i, 0, 0, 0, 0))] = i
+		if i%3 == 0 {
+			q.popFront()
+		}
+		if i == 50 {
+			q.reset([]ref{newRef(7, 0, 0, 0, 0)})
+			for number := range numbers {
+				if r, ok := q.numbered(number); ok {
+					t.Fatalf("number %d names %v after a reset", number, r.pos)
+				}
+			}
+			clear(numbers)
+		}
+	}
+	for number, pos := range numbers {
+		if r, ok := q.numbered(number); ok && r.pos != pos {
+			t.Fatalf("number %d names %d, want %d", number, r.pos, pos)
+		}
+	}
+}

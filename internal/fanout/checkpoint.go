@@ -1,0 +1,133 @@
+package fanout
+
+import (
+	"time"
+
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+)
+
+// janitorLoop takes checkpoints and buries what has expired. It alone waits for reads.
+func (f *Fanout) janitorLoop() {
+	defer f.loops.Done()
+	checkpoint := time.NewTicker(f.opts.CheckpointEvery)
+	defer checkpoint.Stop()
+	expiry := time.NewTicker(time.Minute)
+	defer expiry.Stop()
+	for {
+		select {
+		case <-f.ctx.Done():
+			return
+		case <-checkpoint.C:
+			f.checkpoint()
+		case <-expiry.C:
+			f.expireOld()
+		}
+	}
+}
+
+// expireOld buries what was accepted longer than the horizon ago.
+func (f *Fanout) expireOld() {
+	horizon := f.opts.Profile.Horizon
+	if horizon == 0 {
+		horizon = 72 * time.Hour
+	}
+	if f.clock.stepped() {
+		f.log.Warn("the wall clock was moved: nothing expires until it agrees again")
+		return
+	}
+	before, err := f.journal.PositionAt(f.ctx, f.clock.wall(f.clock.now()-horizon))
+	if err != nil {
+		f.log.Warn("expiry was put off", "error", err)
+		return
+	}
+	f.expire(before)
+}
+
+// checkpoint writes the whole state, and lets the log be trimmed below what it needs.
+func (f *Fanout) checkpoint() {
+	f.mu.Lock()
+	if !f.dirty || f.decided != nil {
+		f.mu.Unlock()
+		return
+	}
+	f.checkpointLocked(false)
+	f.mu.Unlock()
+}
+
+// checkpointLocked hands a picture of one instant to the journal, which stores it in order with the
+// records before it. While recovery has not passed what was decided before the crash, there is
+// no single cursor to write, so the older checkpoint stays.
+func (f *Fanout) checkpointLocked(clean bool) journal.Mark {
+	if f.decided != nil {
+		return f.journal.Record()
+	}
+	now := f.clock.now()
+	f.writeLate(now, nil)
+	cp := &journal.Checkpoint{Cursor: f.cursor, Clean: clean, At: f.clock.wall(now), Registry: f.journal.Registry().Revision()}
+	floor := f.cursor
+	for a := range f.open {
+		cp.Open = append(cp.Open, journal.OpenAttempt{Lane: a.lane.id, Position: a.pos, Attempt: a.ticket.Attempt})
+		floor = min(floor, a.pos)
+	}
+	f.eachLane(now, func(l *lane, v engine.LaneView) {
+		state := laneState(l, v)
+		for _, w := range state.Waiting {
+			floor = min(floor, w.Position)
+		}
+		for _, d := range state.Dead {
+			floor = min(floor, d.Position)
+		}
+		cp.Lanes = append(cp.Lanes, state)
+	})
+	f.dirty = false
+	mark := f.journal.Checkpoint(cp)
+	f.journal.SetFloor(floor)
+	return mark
+}
+
+func laneState(l *lane, v engine.LaneView) journal.LaneState {
+	state := journal.LaneState{Lane: v.Lane, Counters: v.Counters, Tokens: v.Tokens}
+	if l.backlog.len()+len(l.dead) == 0 {
+		return state
+	}
+	state.Waiting = make([]journal.Ref, 0, l.backlog.len())
+	l.backlog.each(func(r ref) { state.Waiting = append(state.Waiting, stored(r)) })
+	for _, r := range l.dead {
+		state.Dead = append(state.Dead, stored(r))
+	}
+	return state
+}
+
+func stored(r ref) journal.Ref {
+	return journal.Ref{Position: r.pos, Stamp: r.stamp(), Attempt: r.attempt(), Reason: r.reason(), Due: r.due()}
+}
+
+// expire buries what has waited beyond the horizon. Positions are in order of acceptance, so one
+// position tells.
+func (f *Fanout) expire(before journal.Position) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.clock.now()
+	for _, l := range f.index.lanes {
+		if l == nil || l.removed || l.backlog.len() == 0 {
+			continue
+		}
+		f.expireLane(now, l, before)
+	}
+}
+
+func (f *Fanout) expireLane(now time.Duration, l *lane, before journal.Position) {
+	f.writeLate(now, l)
+	old := l.backlog.takeIf(func(r ref) bool { return r.pos < before })
+	if len(old) == 0 {
+		return
+	}
+	for _, r := range old {
+		dead := newRef(r.pos, f.clock.ms(now), r.attempt(), engine.Expired, flagRecorded)
+		l.dead = append(l.dead, dead)
+		f.journal.Record(f.record(l, journal.Dead, dead))
+	}
+	f.engine.Settle(now, l.id, engine.ToExpired, uint32(len(old)))
+	f.state(now, l)
+}

@@ -1,0 +1,101 @@
+package fanout
+
+import (
+	"time"
+
+	"github.com/fairlane-dev/fairlane/internal/journal"
+)
+
+// lateAfter is how long a fresh delivery may wait before its record is written: one flush.
+const lateAfter = 10 * time.Millisecond
+
+// lateRecord is a fresh delivery that waits without a record.
+type lateRecord struct {
+	lane   *lane
+	number uint64 // in the lane's ready queue
+	at     time.Duration
+}
+
+// clockLoop wakes at the engine's next instant and writes late records.
+func (f *Fanout) clockLoop() {
+	defer f.loops.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-f.ctx.Done():
+			return
+		case <-timer.C:
+		case <-f.nudge:
+		}
+		timer.Reset(f.tick())
+	}
+}
+
+// tick lets the engine act at this instant and returns how long the clock may sleep.
+func (f *Fanout) tick() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.clock.now()
+	f.engine.Tick(now)
+	f.writeLate(now-lateAfter, nil)
+	f.timerAt = now // rewake must not nudge the goroutine that asks
+	f.pump(now)
+	f.timerAt = f.nextLocked(now)
+	return f.timerAt - now
+}
+
+// nextLocked is the instant at which the clock must look again.
+func (f *Fanout) nextLocked(now time.Duration) time.Duration {
+	next := now + time.Second
+	if len(f.late) > 0 {
+		next = min(next, f.late[0].at+lateAfter)
+	}
+	if at, ok := f.engine.NextWake(); ok {
+		next = min(next, at)
+	}
+	if f.journal.Blocked() != nil {
+		next = max(next, now+20*time.Millisecond)
+	}
+	return max(next, now+50*time.Microsecond)
+}
+
+// rewake nudges the clock when something falls due before it would look; the caller holds the lock.
+func (f *Fanout) rewake() {
+	at, ok := f.engine.NextWake()
+	if len(f.late) > 0 {
+		if late := f.late[0].at + lateAfter; !ok || late < at {
+			at, ok = late, true
+		}
+	}
+	if !ok || at >= f.timerAt {
+		return
+	}
+	f.timerAt = at
+	select {
+	case f.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// writeLate records what was parked at or before the instant and still waits; with a lane,
+// everything of that lane.
+func (f *Fanout) writeLate(until time.Duration, only *lane) {
+	keep := f.late[:0]
+	for i, late := range f.late {
+		if only == nil && late.at > until {
+			keep = append(keep, f.late[i:]...)
+			break
+		}
+		if only != nil && late.lane != only {
+			keep = append(keep, late)
+			continue
+		}
+		if r, waits := late.lane.backlog.ready.numbered(late.number); waits && !late.lane.removed && !r.recorded() {
+			r.word |= flagRecorded
+			f.journal.Record(f.record(late.lane, journal.Parked, *r))
+		}
+	}
+	clear(f.late[len(keep):])
+	f.late = keep
+}

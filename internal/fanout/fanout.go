@@ -1,0 +1,259 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+)
+
+// Errors of the administrative methods, beside the journal's.
+var (
+	ErrNotFound = errors.New("not found")
+	ErrInUse    = errors.New("in use")
+	ErrInvalid  = errors.New("invalid")
+	ErrStopped  = errors.New("stopping")
+)
+
+// Fanout drives one engine. Safe for concurrent use.
+type Fanout struct {
+	opts    Options
+	journal *journal.Journal
+	log     *slog.Logger
+	clock   anchor
+
+	ctx      context.Context // ends the loops
+	cancel   context.CancelFunc
+	sending  context.Context // ends attempts in flight; cut at the end of the grace
+	cut      context.CancelFunc
+	loops    sync.WaitGroup // reader, clock, janitor
+	attempts sync.WaitGroup // one each attempt in flight
+	nudge    chan struct{}  // anyone -> clock: an earlier wake-up than it waits for
+	moved    chan struct{}  // anyone -> reader: room for more
+	readErr  atomic.Pointer[error]
+
+	admin sync.Mutex // serialises changes of the registry with their application
+
+	mu      sync.Mutex // all below
+	engine  *engine.Engine
+	index   index
+	open    map[*attempt]struct{} // in flight
+	waiting int                   // references, dead ones included
+	late    []lateRecord          // parked without a record yet, oldest first
+	decided map[journal.DeliveryKey]struct{}
+	passed  journal.Position // decided is dropped beyond it
+	cursor  journal.Position // first position not yet decided
+	timerAt time.Duration    // when the clock wakes next
+	stopped bool             // no send starts any more
+	cutting bool             // what ends from now on was cut by us
+	dirty   bool             // something changed since the last checkpoint
+}
+
+// Start recovers the state of deliveries and begins to read, offer and send.
+func Start(ctx context.Context, o Options) (*Fanout, error) {
+	f := newFanout(o)
+	state := o.Journal.State()
+	if state == nil {
+		return nil, errors.New("fanout: the journal's state was taken before")
+	}
+	if err := f.restore(state); err != nil {
+		f.cancel()
+		return nil, err
+	}
+	reader, err := o.Journal.Reader(f.cursor)
+	if err != nil {
+		f.cancel()
+		return nil, fmt.Errorf("fanout: reader: %w", err)
+	}
+	f.loops.Add(3)
+	go f.readLoop(reader)
+	go f.clockLoop()
+	go f.janitorLoop()
+	return f, nil
+}
+
+func newFanout(o Options) *Fanout {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxWaiting == 0 {
+		o.MaxWaiting = 1_000_000
+	}
+	if o.CheckpointEvery == 0 {
+		o.CheckpointEvery = 30 * time.Second
+	}
+	f := &Fanout{
+		opts: o, journal: o.Journal, log: o.Logger, clock: newAnchor(),
+		nudge: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		open: map[*attempt]struct{}{},
+	}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	f.sending, f.cut = context.WithCancel(context.Background())
+	seed := uint64(time.Now().UnixNano())
+	o.Engine.Rand = rand.New(rand.NewPCG(seed, seed>>32|1))
+	f.engine = engine.New(o.Engine)
+	f.index = newIndex()
+	return f
+}
+
+// Stop ends reading and sending, gives attempts in flight until ctx ends, records those cut as
+// unknown, and writes a clean checkpoint. The journal stays open.
+func (f *Fanout) Stop(ctx context.Context) error {
+	f.StopSends()
+	f.cancel()
+	f.loops.Wait()
+	f.awaitAttempts(ctx)
+	f.mu.Lock()
+	mark := f.checkpointLocked(len(f.open) == 0)
+	f.mu.Unlock()
+	flush, done := context.WithTimeout(context.Background(), 10*time.Second)
+	defer done()
+	if err := f.journal.WaitFlushed(flush, mark); err != nil {
+		return fmt.Errorf("fanout: last checkpoint: %w", err)
+	}
+	return nil
+}
+
+// StopSends lets no further send start; what is in flight goes on. It cannot be undone.
+func (f *Fanout) StopSends() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stopped = true
+}
+
+func (f *Fanout) awaitAttempts(ctx context.Context) {
+	done := make(chan struct{})
+	go func() { f.attempts.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		f.mu.Lock()
+		f.cutting = true
+		f.mu.Unlock()
+		f.cut()
+		<-done
+	}
+	f.cut()
+}
+
+// restore puts the recovered state into the engine and the backlogs.
+func (f *Fanout) restore(s *journal.State) error {
+	registry := f.journal.Registry()
+	for _, t := range registry.Tenants() {
+		if err := f.applyTenant(t); err != nil {
+			return err
+		}
+	}
+	kept := map[engine.LaneID]*journal.LaneState{}
+	for i := range s.Lanes {
+		kept[s.Lanes[i].Lane] = &s.Lanes[i]
+	}
+	open := map[engine.LaneID][]journal.OpenAttempt{}
+	for _, o := range s.Open {
+		open[o.Lane] = append(open[o.Lane], o)
+	}
+	f.cursor, f.decided, f.passed = s.Cursor, s.Decided, s.Last
+	if len(f.decided) == 0 {
+		f.decided = nil
+	}
+	for _, sub := range registry.Subscriptions() {
+		id := engine.LaneID(sub.Lane)
+		if err := f.restoreLane(sub, kept[id], open[id], s.Crashed); err != nil {
+			return err
+		}
+	}
+	f.dirty = true
+	return nil
+}
+
+// restoreLane adds a lane with what was kept of it. A bucket starts with the level of a clean
+// stop, without credit for the downtime; after a crash it starts empty. A subscription deleted
+// since gets its account, and leaves at once.
+func (f *Fanout) restoreLane(sub journal.Subscription, kept *journal.LaneState, open []journal.OpenAttempt, crashed bool) error {
+	deleted := sub.Deleted
+	sub.Deleted = false
+	if err := f.applySubscription(sub, true); err != nil {
+		return err
+	}
+	l := f.index.lanes[sub.Lane]
+	if kept != nil || crashed {
+		if err := f.restoreAccount(l, kept, open, crashed); err != nil {
+			return err
+		}
+	}
+	if deleted {
+		l.sub.Deleted = true
+		return f.removeLane(l)
+	}
+	f.state(f.clock.now(), l)
+	return nil
+}
+
+func (f *Fanout) restoreAccount(l *lane, kept *journal.LaneState, open []journal.OpenAttempt, crashed bool) error {
+	if kept == nil {
+		kept = &journal.LaneState{}
+	}
+	change := engine.RestoreLane{Lane: l.id, Counters: kept.Counters, Tokens: kept.Tokens}
+	change.Counters.InFlight, change.Counters.Parked = 0, uint64(len(kept.Waiting)+len(open))
+	if crashed {
+		change.Tokens = 0
+	}
+	if err := f.engine.Apply(f.clock.now(), change); err != nil {
+		return fmt.Errorf("fanout: account of %s: %w", l.sub.ID, err)
+	}
+	for _, w := range kept.Waiting {
+		l.backlog.push(restoredRef(w))
+	}
+	for _, d := range kept.Dead {
+		l.dead = append(l.dead, restoredRef(d))
+	}
+	for _, o := range open {
+		f.restoreOpen(l, o)
+	}
+	n := len(kept.Waiting) + len(kept.Dead) + len(open)
+	f.waiting += n
+	l.tenant.count += n
+	return nil
+}
+
+func restoredRef(w journal.Ref) ref {
+	flags := uint64(flagRecorded)
+	if w.Due {
+		flags |= flagDue
+	}
+	return newRef(w.Position, w.Stamp, w.Attempt, w.Reason, flags)
+}
+
+// restoreOpen parks an attempt whose outcome nobody recorded, as one attempt more: it
+// may have been answered.
+func (f *Fanout) restoreOpen(l *lane, o journal.OpenAttempt) {
+	r := newRef(o.Position, f.clock.ms(0), o.Attempt+1, engine.ByShutdown, flagRecorded)
+	l.backlog.push(r)
+	f.journal.Record(f.record(l, journal.Parked, r))
+}
+
+// Ready reports why deliveries do not flow, or nil.
+func (f *Fanout) Ready() error {
+	if err := f.readErr.Load(); err != nil {
+		return *err
+	}
+	if s := f.journal.Status(); s.Err != nil {
+		return s.Err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopped {
+		return ErrStopped
+	}
+	if f.cursor <= f.passed && len(f.decided) > 0 {
+		return errors.New("recovering")
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+package fanout
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/delivery"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+	"github.com/fairlane-dev/fairlane/internal/topic"
+	"github.com/fairlane-dev/fairlane/limit"
+)
+
+// lane is the driver's side of one subscription.
+type lane struct {
+	id      engine.LaneID
+	sub     journal.Subscription
+	tenant  *tenant
+	part    uint8
+	timeout time.Duration
+	removed bool
+	backlog backlog
+	dead    []ref
+}
+
+// tenant is the driver's side of one tenant.
+type tenant struct {
+	journal.Tenant
+	id    engine.TenantID
+	tier  Tier
+	lanes []*lane
+	bytes float64 // parked and dead, estimated: what is added exactly leaves as the average
+	count int     // parked and dead
+}
+
+// index finds lanes. Everything in it is guarded by Fanout.mu.
+type index struct {
+	lanes   []*lane // by number; nil where the registry has none
+	bySub   map[string]*lane
+	tenants map[string]*tenant
+	hosts   map[string]engine.HostID
+	names   []string // of hosts
+}
+
+func newIndex() index {
+	return index{bySub: map[string]*lane{}, tenants: map[string]*tenant{}, hosts: map[string]engine.HostID{}}
+}
+
+func (x *index) lane(id engine.LaneID) *lane {
+	if int(id) >= len(x.lanes) {
+		return nil
+	}
+	return x.lanes[id]
+}
+
+func (x *index) host(url string) engine.HostID {
+	key := delivery.HostKey(url)
+	id, ok := x.hosts[key]
+	if !ok {
+		id = engine.HostID(len(x.names))
+		x.hosts[key] = id
+		x.names = append(x.names, key)
+	}
+	return id
+}
+
+func (x *index) add(l *lane) {
+	for int(l.id) >= len(x.lanes) {
+		x.lanes = append(x.lanes, nil)
+	}
+	x.lanes[l.id] = l
+	x.bySub[l.sub.ID] = l
+	l.tenant.lanes = append(l.tenant.lanes, l)
+}
+
+// match calls visit for every lane that the trigger is for, in lane order within a tenant, by
+// the versions in force at its position.
+func (x *index) match(t *journal.Trigger, visit func(*lane)) {
+	if t.Audience.Broadcast {
+		for _, l := range x.lanes {
+			if l != nil && granted(l.tenant, t.Topic) && l.wants(t) {
+				visit(l)
+			}
+		}
+		return
+	}
+	for i, id := range t.Audience.Tenants {
+		tn := x.tenants[id]
+		if tn == nil || slices.Contains(t.Audience.Tenants[:i], id) {
+			continue
+		}
+		for _, l := range tn.lanes {
+			if l.wants(t) {
+				visit(l)
+			}
+		}
+	}
+}
+
+// granted reports whether a tenant may see broadcasts on a topic: without grants, all.
+func granted(t *tenant, name string) bool {
+	return t.Grants == nil || slices.ContainsFunc(t.Grants, func(p string) bool { return topic.Match(p, name) })
+}
+
+// wants reports whether the version of the subscription in force at the trigger's position
+// asks for its topic.
+func (l *lane) wants(t *journal.Trigger) bool {
+	for i := len(l.sub.Versions) - 1; i >= 0; i-- {
+		if v := &l.sub.Versions[i]; v.From != 0 && v.From <= t.Position {
+			return v.Active && slices.ContainsFunc(v.Topics, func(p string) bool { return topic.Match(p, t.Topic) })
+		}
+	}
+	return false
+}
+
+// applyTenant adds or edits a tenant in the index and the engine.
+func (f *Fanout) applyTenant(t journal.Tenant) error {
+	tn := f.index.tenants[t.ID]
+	if tn == nil {
+		tn = &tenant{id: engine.TenantID(t.Number)}
+		f.index.tenants[t.ID] = tn
+	}
+	tn.Tenant, tn.tier = t, f.tier(t.Tier)
+	err := f.engine.Apply(f.clock.now(), engine.PutTenant{
+		Tenant: tn.id, Weight: max(tn.tier.Weight, 1), Suspended: t.Suspended || t.Deleted,
+	})
+	if err != nil {
+		return fmt.Errorf("fanout: tenant %s: %w", t.ID, err)
+	}
+	for _, l := range tn.lanes {
+		if l.removed {
+			continue
+		}
+		if err := f.applySubscription(l.sub, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Fanout) tier(name string) Tier {
+	t, ok := f.opts.Tiers[name]
+	if !ok {
+		t = f.opts.Tiers["default"]
+	}
+	if t.Cap == 0 {
+		t.Cap = 16
+	}
+	if t.Backlog == 0 {
+		t.Backlog = 2 << 30
+	}
+	return t
+}
+
+// applySubscription adds or edits a lane. restoring keeps the URL from counting as new.
+func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error {
+	l := f.index.lane(engine.LaneID(s.Lane))
+	if l != nil && l.removed {
+		return nil
+	}
+	tn := f.index.tenants[s.Tenant]
+	if tn == nil {
+		return fmt.Errorf("%w: tenant: %q does not exist", ErrInvalid, s.Tenant)
+	}
+	profile, err := f.profile(tn, s)
+	if err != nil {
+		return err
+	}
+	newURL := l != nil && l.sub.URL != s.URL && !restoring
+	err = f.engine.Apply(f.clock.now(), engine.PutLane{NewURL: newURL, LaneSpec: engine.LaneSpec{
+		Lane: engine.LaneID(s.Lane), Tenant: tn.id, Host: f.index.host(s.URL),
+		Profile: profile, Paused: s.Paused || s.Disabled != "",
+	}})
+	if err != nil {
+		return fmt.Errorf("fanout: subscription %s: %w", s.ID, err)
+	}
+	if l == nil {
+		l = &lane{id: engine.LaneID(s.Lane), tenant: tn, part: journal.PartitionOf(s.Tenant)}
+		l.sub = s
+		f.index.add(l)
+	}
+	l.sub, l.timeout = s, profile.Timeout
+	return nil
+}
+
+// profile is what the engine must know of a subscription: its own limits, else its tier's.
+func (f *Fanout) profile(tn *tenant, s journal.Subscription) (engine.Profile, error) {
+	p := f.opts.Profile
+	p.Cap = tn.tier.Cap
+	if s.Limits.Cap != nil {
+		p.Cap = *s.Limits.Cap
+	}
+	if tn.tier.Cap < 0 {
+		p.Cap = -1
+	}
+	rate, burst := s.Limits.Rate, s.Limits.Burst
+	if rate == "" {
+		rate, burst = tn.tier.Rate, max(s.Limits.Burst, tn.tier.Burst)
+	}
+	var err error
+	if p.Rate, err = Rate(rate, burst); err != nil {
+		return p, fmt.Errorf("%w: rate: %w", ErrInvalid, err)
+	}
+	if s.Limits.Timeout > 0 {
+		p.Timeout = s.Limits.Timeout
+	}
+	if p.Timeout == 0 {
+		p.Timeout = 15 * time.Second
+	}
+	p.Breaker.ProbeExpiry = p.Timeout
+	if s.Limits.Attempts > 0 {
+		p.MaxAttempts = s.Limits.Attempts
+	}
+	p.Drop = s.Limits.Drop
+	return p, nil
+}
+
+// Rate compiles the text of a rate with its burst; burst 0 means one second of the rate, at least 1.
+func Rate(text string, burst int64) (limit.Rate, error) {
+	if text == "" || text == "unlimited" {
+		return limit.Unlimited(), nil
+	}
+	if burst == 0 {
+		one, err := limit.ParseRate(text, 1)
+		if err != nil {
+			return limit.Rate{}, err
+		}
+		burst = max(1, int64(one.PerSecond()))
+	}
+	return limit.ParseRate(text, burst)
+}
+
+// removeLane cancels what waits on a lane, purges its dead letters, and takes it out of the
+// engine. Its attempts in flight end by themselves.
+func (f *Fanout) removeLane(l *lane) error {
+	now := f.clock.now()
+	f.forget(l, l.backlog.len()+len(l.dead))
+	for _, r := range l.dead {
+		f.journal.Record(f.record(l, journal.Purged, r))
+	}
+	f.engine.Settle(now, l.id, engine.ToPurged, uint32(len(l.dead)))
+	l.removed = true
+	l.backlog, l.dead = backlog{}, nil
+	l.sub.Secrets = nil
+	if err := f.engine.Apply(now, engine.RemoveLane{Lane: l.id}); err != nil {
+		return fmt.Errorf("fanout: remove the lane of %s: %w", l.sub.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,227 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+)
+
+// readLoop is the one reader: packs in log order. It owns the reader.
+func (f *Fanout) readLoop(r *journal.Reader) {
+	defer f.loops.Done()
+	defer r.Close()
+	for {
+		if !f.awaitRoom() {
+			return
+		}
+		pack, err := r.Next(f.ctx)
+		if err != nil {
+			if f.ctx.Err() == nil {
+				f.readErr.Store(&err)
+				f.log.Error("the reader stopped: nothing is delivered any more", "error", err)
+			}
+			return
+		}
+		f.offerPack(pack)
+	}
+}
+
+// awaitRoom waits until more may be offered. It reports false when the reader must end.
+func (f *Fanout) awaitRoom() bool {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-f.ctx.Done():
+			return false
+		case <-retry.C:
+		case <-f.moved:
+		}
+		f.mu.Lock()
+		room := f.waiting < f.opts.MaxWaiting && !f.stopped && f.journal.Blocked() == nil
+		f.mu.Unlock()
+		if room {
+			return true
+		}
+		retry.Reset(20 * time.Millisecond)
+	}
+}
+
+func (f *Fanout) offerPack(p *journal.Pack) {
+	for i := range p.Entries {
+		e := &p.Entries[i]
+		if e.Marker != nil {
+			f.applyMarker(e.Position, *e.Marker)
+			continue
+		}
+		f.mu.Lock()
+		if e.Position >= f.cursor {
+			if e.Trigger != nil {
+				f.offerTrigger(e.Trigger)
+			}
+			f.passLocked(e.Position)
+		}
+		f.mu.Unlock()
+	}
+}
+
+// passLocked moves the cursor behind a position.
+func (f *Fanout) passLocked(p journal.Position) {
+	f.cursor = p + 1
+	if f.decided != nil && f.cursor > f.passed {
+		f.decided = nil
+	}
+}
+
+// offerTrigger decides one trigger for all its lanes, under one hold of the lock: a position
+// is decided as a whole.
+func (f *Fanout) offerTrigger(t *journal.Trigger) {
+	now := f.clock.now()
+	born := f.clock.instant(t.Accepted)
+	f.index.match(t, func(l *lane) {
+		if _, known := f.decided[journal.DeliveryKey{Lane: l.id, Position: t.Position}]; !known {
+			f.offer(now, l, t, born)
+		}
+	})
+	f.dirty = true
+	f.rewake()
+}
+
+func (f *Fanout) offer(now time.Duration, l *lane, t *journal.Trigger, born time.Duration) {
+	v := f.engine.Offer(now, engine.Delivery{Lane: l.id, Cost: 1, Born: born})
+	switch v.Kind {
+	case engine.Send:
+		f.start(&attempt{lane: l, pos: t.Position, trigger: t, ticket: v.Ticket, limit: v.Limit, remaining: v.Remaining})
+	case engine.Park:
+		f.parkFresh(now, l, t, v)
+	case engine.Bury:
+		r := newRef(t.Position, f.clock.ms(now), 0, v.Reason, flagRecorded)
+		f.remember(l, len(t.Payload))
+		l.dead = append(l.dead, r)
+		f.journal.Record(f.record(l, journal.Dead, r))
+	case engine.Drop:
+		kind := journal.Dropped
+		if l.removed {
+			kind = journal.Cancelled
+		}
+		f.journal.Record(f.record(l, kind, newRef(t.Position, f.clock.ms(now), 0, v.Reason, 0)))
+	}
+}
+
+// parkFresh puts a first offer into the backlog. Its record is written only if it still
+// waits after a flush. Over the tenant's quota it is dead at once, as a record alone.
+func (f *Fanout) parkFresh(now time.Duration, l *lane, t *journal.Trigger, v engine.Verdict) {
+	tn := l.tenant
+	if tn.bytes+float64(len(t.Payload)) > float64(tn.tier.Backlog) {
+		r := newRef(t.Position, f.clock.ms(now), 0, engine.OverQuota, flagRecorded)
+		f.engine.Settle(now, l.id, engine.ToBuried, 1)
+		f.remember(l, 0)
+		l.dead = append(l.dead, r)
+		f.journal.Record(f.record(l, journal.Dead, r))
+		return
+	}
+	r := newRef(t.Position, f.clock.ms(now), v.Attempt, v.Reason, 0)
+	number := l.backlog.push(r)
+	f.late = append(f.late, lateRecord{lane: l, number: number, at: now})
+	f.remember(l, len(t.Payload))
+	f.state(now, l)
+}
+
+// remember and forget keep the count and the estimated bytes of what a tenant has waiting or dead.
+func (f *Fanout) remember(l *lane, bytes int) {
+	f.waiting++
+	l.tenant.count++
+	l.tenant.bytes += float64(bytes)
+}
+
+func (f *Fanout) forget(l *lane, n int) {
+	tn := l.tenant
+	f.waiting -= n
+	if tn.count > 0 {
+		tn.bytes -= tn.bytes / float64(tn.count) * float64(min(n, tn.count))
+	}
+	if tn.count -= n; tn.count <= 0 {
+		tn.count, tn.bytes = 0, 0
+	}
+}
+
+// state tells the engine what waits on a lane.
+func (f *Fanout) state(now time.Duration, l *lane) {
+	if l.removed {
+		return
+	}
+	b := engine.Backlog{Count: uint32(l.backlog.len())}
+	if head, ok := l.backlog.head(); ok {
+		b.HeadDue = f.clock.fromMs(head.stamp())
+		b.HeadBorn = b.HeadDue // corrected by the trigger when it is loaded
+		b.HeadAttempt = head.attempt()
+		b.HeadCost = 1
+	}
+	f.engine.Waiting(now, l.id, b)
+}
+
+// record makes the outcome record of a delivery from its reference.
+func (f *Fanout) record(l *lane, kind journal.Kind, r ref) journal.Record {
+	rec := journal.Record{
+		Kind: kind, Partition: l.part, Lane: l.id, Position: r.pos,
+		Attempt: r.attempt(), Reason: r.reason(), At: f.clock.wall(f.clock.now()),
+	}
+	if r.due() {
+		rec.Due = time.UnixMilli(r.stamp())
+	}
+	return rec
+}
+
+// applyMarker brings a registry change into force at its position, in log order.
+func (f *Fanout) applyMarker(p journal.Position, m journal.Marker) {
+	registry := f.journal.Registry()
+	registry.Reached(m, p)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p < f.cursor {
+		return
+	}
+	f.passLocked(p)
+	var err error
+	switch m.Kind {
+	case "tenant":
+		if t, ok := registry.Tenant(m.ID); ok {
+			err = f.applyTenant(t)
+		}
+	case "subscription":
+		if s, ok := registry.Subscription(m.ID); ok && !s.Deleted {
+			err = f.applySubscription(s, false)
+		}
+	}
+	if err != nil {
+		f.log.Error("a registry change was not applied", "kind", m.Kind, "id", m.ID, "error", err)
+	}
+	f.pump(f.clock.now())
+}
+
+// awaitPosition waits until the reader has passed p, or a while: the change is durable either way.
+func (f *Fanout) awaitPosition(ctx context.Context, p journal.Position) error {
+	ctx, done := context.WithTimeout(ctx, 2*time.Second)
+	defer done()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		f.mu.Lock()
+		passed := f.cursor > p
+		f.mu.Unlock()
+		if passed {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return nil
+			}
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/delivery"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+)
+
+// attempt is one request on its way. Its goroutine owns it from start to finish.
+type attempt struct {
+	lane      *lane
+	pos       journal.Position
+	trigger   *journal.Trigger // nil: to be loaded
+	ticket    engine.Ticket
+	limit     int64
+	remaining int64
+	claim     journal.Mark // must be durable before the first byte
+	claimed   bool
+	from      ref // what it was in the backlog
+}
+
+// start begins an attempt; the caller holds the lock.
+func (f *Fanout) start(a *attempt) {
+	f.open[a] = struct{}{}
+	f.attempts.Add(1)
+	go f.run(a)
+}
+
+// pump lets everything go that the engine grants now; the caller holds the lock.
+func (f *Fanout) pump(now time.Duration) {
+	for !f.stopped && f.waiting > 0 && f.journal.Blocked() == nil {
+		g, ok := f.engine.Next(now)
+		if !ok {
+			break
+		}
+		f.grant(now, g)
+	}
+	f.rewake()
+}
+
+// grant takes the head of the lane's backlog and sends it. An attempt of a delivery that
+// has a record is claimed first.
+func (f *Fanout) grant(now time.Duration, g engine.Grant) {
+	l := f.index.lanes[g.Lane]
+	r := l.backlog.pop()
+	f.forget(l, 1)
+	a := &attempt{lane: l, pos: r.pos, ticket: g.Ticket, limit: g.Limit, remaining: g.Remaining, from: r}
+	if r.recorded() {
+		claim := newRef(r.pos, f.clock.ms(now), r.attempt()+1, engine.None, 0)
+		a.claim, a.claimed = f.journal.Record(f.record(l, journal.Claimed, claim)), true
+	}
+	f.state(now, l)
+	f.start(a)
+}
+
+// run carries one attempt: claim, load, send, finish.
+func (f *Fanout) run(a *attempt) {
+	defer f.attempts.Done()
+	out := f.prepare(a)
+	if out == nil {
+		o := f.send(a)
+		out = &o
+	}
+	f.finish(a, *out)
+}
+
+// prepare makes the attempt ready to send. It returns an outcome when it cannot be.
+func (f *Fanout) prepare(a *attempt) *delivery.Outcome {
+	if a.claimed {
+		if err := f.journal.WaitFlushed(f.sending, a.claim); err != nil {
+			return notSent("local", "the claim was not written")
+		}
+	}
+	if a.trigger == nil {
+		t, err := f.journal.Load(f.sending, a.pos)
+		if err != nil {
+			f.log.Error("a payload could not be read", "position", uint64(a.pos), "subscription", a.lane.sub.ID, "error", err)
+			return notSent("local", "payload unreadable")
+		}
+		a.trigger = t
+		a.ticket.Born = f.clock.instant(t.Accepted)
+	}
+	return nil
+}
+
+func notSent(reason, detail string) *delivery.Outcome {
+	return &delivery.Outcome{Result: engine.Result{Kind: engine.NotSent}, Reason: reason, Detail: detail}
+}
+
+// send checks the lane once more just before the first byte, and sends.
+func (f *Fanout) send(a *attempt) delivery.Outcome {
+	f.mu.Lock()
+	live := f.engine.Live(a.ticket)
+	sub := a.lane.sub
+	timeout := a.lane.timeout
+	f.mu.Unlock()
+	if !live {
+		return *notSent("removed", "")
+	}
+	return f.opts.Sender.Send(f.sending, &delivery.Request{
+		ID: a.trigger.ID, URL: sub.URL, ContentType: a.trigger.ContentType, Payload: a.trigger.Payload,
+		Secrets: sub.Secrets, Attempt: int(a.ticket.Attempt) + 1, Timeout: timeout,
+		Limit: a.limit, Remaining: a.remaining, Outcomes: sub.Outcomes,
+	})
+}
+
+// finish settles or parks the delivery, and lets go what may go now.
+func (f *Fanout) finish(a *attempt, o delivery.Outcome) {
+	f.mu.Lock()
+	now := f.clock.now()
+	if f.cutting && o.Status == 0 && o.Result.Kind != engine.NotSent {
+		o.Result = engine.Result{Kind: engine.Unknown}
+	}
+	v := f.engine.Finish(now, a.ticket, o.Result)
+	delete(f.open, a)
+	f.settle(now, a, o, v)
+	f.dirty = true
+	f.pump(now)
+	f.mu.Unlock()
+	f.afterwards(a, o, v)
+}
+
+// settle records what became of the attempt; the caller holds the lock.
+func (f *Fanout) settle(now time.Duration, a *attempt, o delivery.Outcome, v engine.Verdict) {
+	l := a.lane
+	r := newRef(a.pos, f.clock.ms(now), v.Attempt, v.Reason, flagRecorded)
+	switch {
+	case v.Kind == engine.Done:
+		r = newRef(a.pos, r.stamp(), a.ticket.Attempt+1, engine.None, 0)
+		f.journal.Record(f.outcome(l, journal.Delivered, r, o))
+	case l.removed:
+		f.journal.Record(f.outcome(l, journal.Cancelled, r, o))
+	case v.Kind == engine.Bury:
+		l.dead = append(l.dead, r)
+		f.remember(l, len(a.payload()))
+		f.journal.Record(f.outcome(l, journal.Dead, r, o))
+	default:
+		f.park(now, a, o, v)
+	}
+	if v.Flush && !l.removed {
+		f.writeLate(now, l)
+		l.backlog.dueNow(f.clock.ms(now))
+		f.state(now, l)
+	}
+}
+
+// park puts an attempt that did not settle back into the backlog: a retry by its due time, what
+// our own decision stopped in front, in its old place.
+func (f *Fanout) park(now time.Duration, a *attempt, o delivery.Outcome, v engine.Verdict) {
+	l := a.lane
+	kind := journal.Failed
+	if o.Result.Kind == engine.NotSent {
+		kind = journal.Parked
+	}
+	r := newRef(a.pos, f.clock.ms(now), v.Attempt, v.Reason, flagRecorded)
+	if v.Due {
+		r = newRef(a.pos, f.clock.msUp(v.At), v.Attempt, v.Reason, flagRecorded|flagDue)
+		l.backlog.push(r)
+	} else {
+		l.backlog.ready.pushFront(r)
+	}
+	f.remember(l, len(a.payload()))
+	f.journal.Record(f.outcome(l, kind, r, o))
+	f.state(now, l)
+}
+
+func (a *attempt) payload() []byte {
+	if a.trigger == nil {
+		return nil
+	}
+	return a.trigger.Payload
+}
+
+// outcome is a record with what the endpoint said.
+func (f *Fanout) outcome(l *lane, kind journal.Kind, r ref, o delivery.Outcome) journal.Record {
+	rec := f.record(l, kind, r)
+	rec.Status, rec.Took = uint16(o.Status), o.Took
+	if kind != journal.Delivered {
+		rec.Detail = o.Reason
+		if o.Detail != "" {
+			rec.Detail += ": " + o.Detail
+		}
+		rec.Detail = rec.Detail[:min(len(rec.Detail), 256)]
+	}
+	return rec
+}
+
+// afterwards does what must not happen under the lock.
+func (f *Fanout) afterwards(a *attempt, o delivery.Outcome, v engine.Verdict) {
+	select {
+	case f.moved <- struct{}{}:
+	default:
+	}
+	if v.Reason == engine.ByGone && v.Kind == engine.Park {
+		f.disable(a.lane.sub.ID, "gone")
+	}
+	if f.opts.Observe.Attempt == nil {
+		return
+	}
+	done := Attempted{
+		Subscription: a.lane.sub.ID, Tenant: a.lane.sub.Tenant, Number: a.ticket.Attempt + 1,
+		Outcome: o, Verdict: v.Kind, Reason: v.Reason,
+	}
+	if a.trigger != nil {
+		done.SinceAccepted = f.clock.now() - f.clock.instant(a.trigger.Accepted)
+	}
+	f.opts.Observe.Attempt(done)
+}
+
+// disable keeps a 410 over restarts. It runs in the attempt's own goroutine.
+func (f *Fanout) disable(subscription, why string) {
+	ctx, done := context.WithTimeout(context.Background(), 5*time.Second)
+	defer done()
+	sub, ok := f.journal.Registry().Subscription(subscription)
+	if !ok || sub.Deleted || sub.Disabled != "" {
+		return
+	}
+	sub.Disabled = why
+	if _, err := f.PutSubscription(ctx, sub); err != nil && !errors.Is(err, ErrNotFound) {
+		f.log.Error("a disabled subscription was not stored", "subscription", subscription, "error", err)
+	}
+}

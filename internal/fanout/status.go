@@ -1,0 +1,109 @@
+package fanout
+
+import (
+	"time"
+
+	"github.com/fairlane-dev/fairlane/engine"
+)
+
+// Lanes lists every lane that was not removed, by number.
+func (f *Fanout) Lanes() []LaneStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]LaneStatus, 0, len(f.index.lanes))
+	f.eachLane(f.clock.now(), func(l *lane, v engine.LaneView) {
+		if !l.removed {
+			out = append(out, f.laneStatus(l, v))
+		}
+	})
+	return out
+}
+
+// eachLane visits every lane by number, removed ones included: their account goes on.
+func (f *Fanout) eachLane(now time.Duration, visit func(*lane, engine.LaneView)) {
+	for _, l := range f.index.lanes {
+		if l == nil {
+			continue
+		}
+		if v, ok := f.engine.Lane(now, l.id); ok {
+			visit(l, v)
+		}
+	}
+}
+
+// Lane returns the lane of one subscription.
+func (f *Fanout) Lane(subscription string) (LaneStatus, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.index.bySub[subscription]
+	if l == nil {
+		return LaneStatus{}, false
+	}
+	v, ok := f.engine.Lane(f.clock.now(), l.id)
+	return f.laneStatus(l, v), ok
+}
+
+func (f *Fanout) laneStatus(l *lane, v engine.LaneView) LaneStatus {
+	s := LaneStatus{LaneView: v, Subscription: l.sub.ID, TenantID: l.sub.Tenant}
+	if int(v.Host) < len(f.index.names) {
+		s.HostName = f.index.names[v.Host]
+	}
+	if p, err := f.profile(l.tenant, l.sub); err == nil {
+		s.Rate, s.Burst = p.Rate.String(), p.Rate.Burst()
+	}
+	return s
+}
+
+// Tenants lists the account of every tenant, removed lanes included.
+func (f *Fanout) Tenants() []TenantStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	byID := make(map[engine.TenantID]*TenantStatus, len(f.index.tenants))
+	out := make([]TenantStatus, 0, len(f.index.tenants))
+	f.engine.Tenants(func(v engine.TenantView) { out = append(out, TenantStatus{TenantView: v}) })
+	for i := range out {
+		byID[out[i].Tenant] = &out[i]
+	}
+	for id, tn := range f.index.tenants {
+		if s := byID[tn.id]; s != nil {
+			s.TenantID, s.Bytes, s.Quota, s.Lanes = id, int64(tn.bytes), tn.tier.Backlog, len(tn.lanes)
+		}
+	}
+	f.eachLane(f.clock.now(), func(_ *lane, v engine.LaneView) {
+		if s := byID[v.Tenant]; s != nil {
+			s.Counters = s.Counters.Plus(v.Counters)
+		}
+	})
+	return out
+}
+
+// Stats is the platform at this instant.
+func (f *Fanout) Stats() Stats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.clock.now()
+	s := Stats{Stats: f.engine.Stats(now), Waiting: f.waiting, Cursor: f.cursor}
+	f.eachLane(now, func(l *lane, v engine.LaneView) {
+		if l.removed {
+			return
+		}
+		s.Lanes++
+		if v.Cap > 0 && float64(v.Counters.InFlight) > 0.8*float64(v.Cap) {
+			s.Saturated++
+		}
+		s.OldestEligible = max(s.OldestEligible, eligibleFor(now, v))
+	})
+	return s
+}
+
+// eligibleFor is how long the head of a lane has waited for nothing but its turn.
+func eligibleFor(now time.Duration, v engine.LaneView) time.Duration {
+	if v.Waiting.Count == 0 || v.Waiting.HeadDue > now {
+		return 0
+	}
+	switch v.Blocked {
+	case engine.None, engine.BySlots, engine.ByHost:
+		return now - v.Waiting.HeadDue
+	}
+	return 0
+}

@@ -1,0 +1,182 @@
+package journal
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/engine"
+)
+
+// A message of a checkpoint: header, id (the same in all its messages), number of this message,
+// whether it is the last one, sequence of the first one (0 in the first itself), sequence of the
+// first message of the newest complete checkpoint before (0: none), then a piece of the body.
+//
+// The body: cursor, clean, time, registry revision; lanes, each with counters, tokens, waiting and
+// dead references; open attempts. A lane with more references than fit one message goes on in the next.
+type checkpointPart struct {
+	header
+	id     uint64
+	number uint64
+	last   bool
+	first  uint64
+	before uint64
+	body   []byte
+}
+
+func (p *checkpointPart) encode() []byte {
+	b := p.header.append(beginFrame(make([]byte, 0, len(p.body)+frameHead+128), kindCheckpoint))
+	for _, v := range [...]uint64{p.id, p.number, bit(p.last), p.first, p.before} {
+		b = binary.AppendUvarint(b, v)
+	}
+	b = append(b, p.body...)
+	sealFrame(b)
+	return b
+}
+
+func bit(on bool) uint64 {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// decodeCheckpointPart reads one message; its body aliases data.
+func decodeCheckpointPart(data []byte) (*checkpointPart, error) {
+	body, err := openFrameOf(kindCheckpoint, data)
+	if err != nil {
+		return nil, err
+	}
+	d := dec{b: body}
+	p := &checkpointPart{header: d.header(), id: d.uvarint(), number: d.uvarint(), last: d.uvarint() == 1, first: d.uvarint(), before: d.uvarint()}
+	p.body = d.b
+	return p, d.err
+}
+
+// encodeCheckpoint hands the body to emit in pieces of about limit bytes, cut anywhere.
+func encodeCheckpoint(cp *Checkpoint, limit int, emit func(piece []byte, last bool) error) error {
+	b := make([]byte, 0, limit+1024)
+	b = binary.AppendUvarint(b, uint64(cp.Cursor))
+	b = binary.AppendUvarint(b, bit(cp.Clean))
+	b = binary.AppendVarint(b, cp.At.UnixMilli())
+	b = binary.AppendUvarint(b, cp.Registry)
+	b = binary.AppendUvarint(b, uint64(len(cp.Lanes)))
+	spill := func() (err error) {
+		if len(b) >= limit {
+			err = emit(b, false)
+			b = b[:0]
+		}
+		return err
+	}
+	for i := range cp.Lanes {
+		l := &cp.Lanes[i]
+		b = appendLane(b, l)
+		for _, refs := range [...][]Ref{l.Waiting, l.Dead} {
+			b = binary.AppendUvarint(b, uint64(len(refs)))
+			var last Ref
+			for _, r := range refs {
+				b = appendRef(b, r, last)
+				last = r
+				if err := spill(); err != nil {
+					return err
+				}
+			}
+		}
+		if err := spill(); err != nil {
+			return err
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(len(cp.Open)))
+	for _, o := range cp.Open {
+		b = binary.AppendUvarint(b, uint64(o.Lane))
+		b = binary.AppendUvarint(b, uint64(o.Position))
+		b = binary.AppendUvarint(b, uint64(o.Attempt))
+		if err := spill(); err != nil {
+			return err
+		}
+	}
+	return emit(b, true)
+}
+
+func appendLane(b []byte, l *LaneState) []byte {
+	b = binary.AppendUvarint(b, uint64(l.Lane))
+	c := l.Counters
+	for _, v := range [...]uint64{c.Offered, c.Delivered, c.Dead, c.Cancelled, c.Dropped, c.Parked, c.InFlight} {
+		b = binary.AppendUvarint(b, v)
+	}
+	return binary.AppendVarint(b, l.Tokens)
+}
+
+func appendRef(b []byte, r, last Ref) []byte {
+	b = binary.AppendVarint(b, int64(r.Position-last.Position))
+	b = binary.AppendVarint(b, r.Stamp-last.Stamp)
+	b = binary.AppendUvarint(b, uint64(r.Attempt)<<1|bit(r.Due))
+	return append(b, byte(r.Reason))
+}
+
+const (
+	laneMinBytes = 11
+	refMinBytes  = 4
+	openMinBytes = 3
+)
+
+// decodeCheckpoint reads a whole body.
+func decodeCheckpoint(body []byte) (*Checkpoint, error) {
+	d := dec{b: body}
+	cp := &Checkpoint{Cursor: Position(d.uvarint()), Clean: d.uvarint() == 1, At: time.UnixMilli(d.varint()).UTC(), Registry: d.uvarint()}
+	cp.Lanes = make([]LaneState, d.countOf(laneMinBytes))
+	for i := range cp.Lanes {
+		d.lane(&cp.Lanes[i])
+	}
+	cp.Open = make([]OpenAttempt, d.countOf(openMinBytes))
+	for i := range cp.Open {
+		cp.Open[i] = OpenAttempt{Lane: engine.LaneID(d.uvarint32()), Position: Position(d.uvarint()), Attempt: d.uvarint32()}
+	}
+	return cp, d.end()
+}
+
+// countOf returns a number of items of at least size bytes each.
+func (d *dec) countOf(size int) int {
+	n := d.count()
+	if n > len(d.b)/size {
+		d.fail(fmt.Sprintf("%d items in %d bytes", n, len(d.b)))
+		return 0
+	}
+	return n
+}
+
+func (d *dec) lane(l *LaneState) {
+	l.Lane = engine.LaneID(d.uvarint32())
+	c := &l.Counters
+	for _, v := range [...]*uint64{&c.Offered, &c.Delivered, &c.Dead, &c.Cancelled, &c.Dropped, &c.Parked, &c.InFlight} {
+		*v = d.uvarint()
+	}
+	l.Tokens = d.varint()
+	l.Waiting = d.refs()
+	l.Dead = d.refs()
+}
+
+func (d *dec) refs() []Ref {
+	n := d.countOf(refMinBytes)
+	if n == 0 {
+		return nil
+	}
+	refs := make([]Ref, n)
+	var last Ref
+	for i := range refs {
+		last = d.ref(last)
+		refs[i] = last
+	}
+	return refs
+}
+
+func (d *dec) ref(last Ref) Ref {
+	r := Ref{Position: last.Position + Position(d.varint()), Stamp: last.Stamp + d.varint()}
+	v := d.uvarint()
+	r.Due = v&1 == 1
+	if r.Attempt = uint32(v >> 1); uint64(r.Attempt) != v>>1 {
+		d.fail("attempt out of range")
+	}
+	r.Reason = engine.Reason(d.byte())
+	return r
+}

@@ -1,0 +1,178 @@
+package journal
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	registryBytes = 1 << 30
+
+	reopenSoonest = time.Second // between two openings, doubling
+	reopenLatest  = 30 * time.Second
+)
+
+// link is the embedded server and the one connection to it. The connection outlives the server:
+// it comes back by itself when the server has been opened again.
+type link struct {
+	dir      string
+	bytes    int64
+	noSync   bool
+	log      *slog.Logger
+	patience time.Duration
+	names    names
+
+	// intercept stands between publish and the server in tests; store does what publish does without it.
+	intercept func(subject string, data []byte, store func() (uint64, error)) (uint64, error)
+
+	nc *nats.Conn
+	js jetstream.JetStream
+
+	mu     sync.Mutex
+	srv    *server.Server // nil while it is being opened
+	opened uint64         // how often
+	next   time.Time      // no earlier
+	wait   time.Duration  // after the next opening
+}
+
+// openLink starts the server on dir and connects.
+func openLink(o Options) (*link, error) {
+	l := &link{dir: filepath.Join(o.Dir, "streams"), bytes: o.MaxBytes + registryBytes, noSync: o.NoSync, log: o.Logger, patience: o.tune.patience, names: names{dir: o.Dir}, wait: reopenSoonest}
+	srv, err := l.start()
+	if err != nil {
+		return nil, err
+	}
+	l.srv, l.opened = srv, 1
+	l.nc, err = nats.Connect("", nats.InProcessServer(l), nats.Name("fairlane"),
+		nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.ReconnectBufSize(-1), // what is not sent now is not sent later behind our back
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { l.log.Warn("journal connection", "error", err) }))
+	if err == nil {
+		l.js, err = jetstream.New(l.nc, jetstream.WithDefaultTimeout(10*time.Second))
+	}
+	if err != nil {
+		l.close()
+		return nil, fmt.Errorf("journal: connect: %w", err)
+	}
+	return l, nil
+}
+
+func (l *link) start() (*server.Server, error) {
+	srv, err := server.NewServer(&server.Options{
+		ServerName: "fairlane", DontListen: true, NoSigs: true, NoSystemAccount: true,
+		MaxPayload: messageBytes, MaxPending: 64 << 20,
+		JetStream: true, StoreDir: l.dir, SyncAlways: !l.noSync, DisableJetStreamBanner: true,
+		JetStreamMaxStore: l.bytes, JetStreamMaxMemory: 64 << 20,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("journal: server: %w", err)
+	}
+	said := &serverLog{to: l.log}
+	srv.SetLoggerV2(said, false, false, false)
+	srv.Start() // returns, since it does not listen
+	if !srv.Running() || !srv.JetStreamEnabled() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return nil, fmt.Errorf("journal: the embedded server does not start: %s", said.last())
+	}
+	return srv, nil
+}
+
+// InProcessConn connects to whatever server is open now.
+func (l *link) InProcessConn() (net.Conn, error) {
+	l.mu.Lock()
+	srv := l.srv
+	l.mu.Unlock()
+	if srv == nil {
+		return nil, ErrUnavailable
+	}
+	return srv.InProcessConn()
+}
+
+// generation counts the openings.
+func (l *link) generation() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opened
+}
+
+// works notes that something was stored: the next trouble is a new one.
+func (l *link) works() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wait = reopenSoonest
+}
+
+// reopen closes the server and opens it again, unless somebody has done so since seen, or it was done
+// a short while ago. Streams with a write error stay silent until they are opened anew.
+func (l *link) reopen(seen uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.opened != seen || time.Now().Before(l.next) {
+		return nil
+	}
+	l.log.Warn("journal: the embedded server is opened again")
+	if old := l.srv; old != nil {
+		l.srv = nil
+		old.Shutdown()
+		old.WaitForShutdown()
+	}
+	srv, err := l.start()
+	l.next, l.wait = time.Now().Add(l.wait), min(2*l.wait, reopenLatest)
+	if err != nil {
+		return err
+	}
+	l.srv = srv
+	l.opened++
+	return l.names.syncAll()
+}
+
+// close is a clean stop: the streams' state is written, so that the next start is short.
+func (l *link) close() {
+	if l.nc != nil {
+		l.nc.Close()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.srv != nil {
+		l.srv.Shutdown()
+		l.srv.WaitForShutdown()
+		l.srv = nil
+	}
+}
+
+// serverLog passes on what the embedded server warns of, and is silent otherwise.
+type serverLog struct {
+	to *slog.Logger
+
+	mu    sync.Mutex
+	fatal string
+}
+
+func (s *serverLog) Noticef(string, ...any)         {}
+func (s *serverLog) Debugf(string, ...any)          {}
+func (s *serverLog) Tracef(string, ...any)          {}
+func (s *serverLog) Warnf(format string, v ...any)  { s.to.Warn(fmt.Sprintf(format, v...)) }
+func (s *serverLog) Errorf(format string, v ...any) { s.to.Error(fmt.Sprintf(format, v...)) }
+
+// Fatalf remembers why the server gave up; the process goes on.
+func (s *serverLog) Fatalf(format string, v ...any) {
+	s.mu.Lock()
+	s.fatal = fmt.Sprintf(format, v...)
+	s.mu.Unlock()
+	s.to.Error(fmt.Sprintf(format, v...))
+}
+
+func (s *serverLog) last() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fatal
+}

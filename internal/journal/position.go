@@ -1,0 +1,19 @@
+package journal
+
+import (
+	"context"
+	"time"
+)
+
+// PositionAt returns the first position that was stored at or after the instant t; beyond the end of
+// the log if there is none yet.
+func (j *Journal) PositionAt(ctx context.Context, t time.Time) (Position, error) {
+	m, ok, err := j.link.one(ctx, triggersStream, getRequest{StartTime: &t})
+	if err != nil {
+		return 0, err
+	}
+	if !ok {
+		return position(j.durable.at.Load()+1, 0), nil
+	}
+	return position(m.seq, 0), nil
+}

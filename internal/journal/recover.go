@@ -1,0 +1,372 @@
+package journal
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fairlane-dev/fairlane/engine"
+)
+
+var errHeldRecord = errors.New("journal: OUTCOMES refers to HELD, which this release does not read yet")
+
+// recoverState folds the newest complete checkpoint (nil: there is none) and what stands behind it in
+// OUTCOMES. Nothing may name more than TRIGGERS holds.
+func recoverState(ctx context.Context, l *link, e *epochs, newest *found, triggers, outcomes span) (*State, error) {
+	f, from, clean := newFold(nil), max(outcomes.first, 1), outcomes.last == 0
+	if newest != nil {
+		f, from = newFold(newest.Checkpoint), newest.first+1
+		clean = newest.Clean && newest.last == outcomes.last
+		if known := newest.Cursor.Seq(); known > triggers.last+1 {
+			return nil, beyond(triggers, known-1, newest.first)
+		}
+	}
+	f.triggers = triggers
+	err := l.each(ctx, outcomesStream, from, outcomes.last, func(m message) error { return f.message(ctx, l, e, m) })
+	if err != nil {
+		return nil, err
+	}
+	s := f.state()
+	s.Crashed = !clean
+	return s, nil
+}
+
+// beyond is the damage of which OUTCOMES knows and TRIGGERS does not: new triggers would take the
+// positions of lost ones and count as decided.
+func beyond(triggers span, known, where uint64) error {
+	return &Damage{Stream: triggersStream, From: triggers.last + 1, To: known,
+		What: fmt.Sprintf("message %d of OUTCOMES knows them, TRIGGERS ends before", where)}
+}
+
+// message folds one message of OUTCOMES.
+func (f *fold) message(ctx context.Context, l *link, e *epochs, m message) error {
+	kind, h, err := decodeHeader(m.data)
+	if err != nil {
+		return err
+	}
+	if h.prev >= m.seq {
+		return &Damage{Stream: outcomesStream, From: m.seq, To: h.prev, What: "messages that were here before are gone"}
+	}
+	if h.other > f.triggers.last {
+		return beyond(f.triggers, h.other, m.seq)
+	}
+	if kind != kindRecords {
+		return nil
+	}
+	if again, err := repeatedOutcome(ctx, l, m.seq, h); err != nil || again {
+		return err
+	}
+	_, recs, err := decodeRecords(m.data)
+	if err != nil {
+		return err
+	}
+	for i := range recs {
+		r := &recs[i]
+		if !e.valid(h, m.seq, r.Partition) {
+			continue
+		}
+		if r.Position.Seq() > f.triggers.last {
+			return beyond(f.triggers, r.Position.Seq(), m.seq)
+		}
+		if err := f.apply(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decodeHeader reads the header of a message of any kind.
+func decodeHeader(data []byte) (kind byte, h header, err error) {
+	kind, body, err := openFrame(data)
+	if err != nil {
+		return 0, header{}, err
+	}
+	d := dec{b: body}
+	h = d.header()
+	return kind, h, d.err
+}
+
+// repeatedOutcome reports whether the message at seq is a second copy: the same (writer, counter)
+// stands between it and the newest message that its writer knew.
+func repeatedOutcome(ctx context.Context, l *link, seq uint64, h header) (bool, error) {
+	for at := h.prev + 1; at < seq; at++ {
+		m, ok, err := l.one(ctx, outcomesStream, getRequest{Seq: at})
+		if err != nil {
+			return false, err
+		}
+		if !ok {
+			continue
+		}
+		_, other, err := decodeHeader(m.data)
+		if err != nil {
+			return false, damagedAt(outcomesStream, at, err)
+		}
+		if other.writer == h.writer && other.counter == h.counter {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// fold applies records to a checkpoint. A delivery is in one place: waiting, dead, open (its
+// outcome is unknown), settled, or unknown; the counters say how many are where.
+type fold struct {
+	base     Checkpoint
+	triggers span
+	lanes    map[engine.LaneID]*laneFold
+	decided  map[DeliveryKey]struct{}
+	last     Position
+	odd      int // records that do not fit what was known, and changed nothing
+}
+
+type laneFold struct {
+	counters      engine.Counters
+	tokens        int64
+	waiting, dead refSet
+	open          map[Position]uint32 // attempts made before the one whose outcome is unknown
+	settled       map[Position]struct{}
+}
+
+type spot uint8
+
+const (
+	unknown spot = iota
+	isWaiting
+	isDead
+	isOpen
+	isSettled
+)
+
+// newFold starts from a checkpoint, or from nothing.
+func newFold(cp *Checkpoint) *fold {
+	f := &fold{lanes: make(map[engine.LaneID]*laneFold), decided: make(map[DeliveryKey]struct{})}
+	if cp == nil {
+		return f
+	}
+	f.base = *cp
+	for i := range cp.Lanes {
+		l := &cp.Lanes[i]
+		lane := f.lane(l.Lane)
+		lane.counters, lane.tokens = l.Counters, l.Tokens
+		lane.waiting.refs, lane.dead.refs = l.Waiting, l.Dead
+		for _, refs := range [...][]Ref{l.Waiting, l.Dead} {
+			for _, r := range refs {
+				f.decide(l.Lane, r.Position)
+			}
+		}
+	}
+	for _, o := range cp.Open {
+		f.lane(o.Lane).open[o.Position] = o.Attempt
+		f.decide(o.Lane, o.Position)
+	}
+	return f
+}
+
+func (f *fold) lane(id engine.LaneID) *laneFold {
+	l := f.lanes[id]
+	if l == nil {
+		l = &laneFold{open: make(map[Position]uint32), settled: make(map[Position]struct{})}
+		f.lanes[id] = l
+	}
+	return l
+}
+
+// decide notes that the reader must not offer the delivery again.
+func (f *fold) decide(lane engine.LaneID, p Position) {
+	if p >= f.base.Cursor {
+		f.decided[DeliveryKey{lane, p}] = struct{}{}
+		f.last = max(f.last, p)
+	}
+}
+
+// apply folds one record in. One that does not fit (the delivery is settled, or was never offered)
+// is counted and changes nothing.
+func (f *fold) apply(r *Record) error {
+	if r.Kind == Held {
+		return errHeldRecord
+	}
+	l := f.lane(r.Lane)
+	if r.Kind == LaneCancelled {
+		l.cancelUpTo(r.Position)
+		return nil
+	}
+	at := l.where(r.Position)
+	if at == unknown && r.Position >= f.base.Cursor {
+		l.counters.Offered++
+		l.counters.InFlight++
+		l.open[r.Position] = 0
+		at = isOpen
+	}
+	if !fits(r.Kind, at) {
+		f.odd++
+		return nil
+	}
+	f.decide(r.Lane, r.Position)
+	l.leave(r.Position, at)
+	l.enter(r)
+	return nil
+}
+
+// fits reports whether a record of the kind can follow for a delivery in that place.
+func fits(k Kind, at spot) bool {
+	switch k {
+	case Revived, Purged:
+		return at == isDead
+	case Resent:
+		return at == isSettled || at == unknown || at == isOpen
+	default:
+		return at == isWaiting || at == isDead || at == isOpen
+	}
+}
+
+func (l *laneFold) where(p Position) spot {
+	if _, ok := l.open[p]; ok {
+		return isOpen
+	}
+	if _, ok := l.settled[p]; ok {
+		return isSettled
+	}
+	if l.waiting.has(p) {
+		return isWaiting
+	}
+	if l.dead.has(p) {
+		return isDead
+	}
+	return unknown
+}
+
+// leave takes the delivery out of its place, and of the account of that place. What is settled stays
+// counted: a resend is offered once more.
+func (l *laneFold) leave(p Position, at spot) {
+	c := &l.counters
+	switch at {
+	case isWaiting:
+		l.waiting.remove(p)
+		c.Parked--
+	case isDead:
+		l.dead.remove(p)
+		c.Dead--
+	case isOpen:
+		delete(l.open, p)
+		c.InFlight--
+	case isSettled, unknown:
+		delete(l.settled, p)
+		c.Offered++
+	}
+}
+
+// enter puts the delivery where the record says.
+func (l *laneFold) enter(r *Record) {
+	c := &l.counters
+	switch r.Kind {
+	case Failed, Parked, Revived, Resent:
+		l.waiting.add(r.ref())
+		c.Parked++
+	case Dead:
+		l.dead.add(r.ref())
+		c.Dead++
+	case Claimed:
+		l.open[r.Position] = max(r.Attempt, 1) - 1
+		c.InFlight++
+	case Delivered:
+		l.settle(r.Position, &c.Delivered)
+	case Cancelled, Purged:
+		l.settle(r.Position, &c.Cancelled)
+	case Dropped:
+		l.settle(r.Position, &c.Dropped)
+	}
+}
+
+func (l *laneFold) settle(p Position, count *uint64) {
+	l.settled[p] = struct{}{}
+	*count++
+}
+
+// cancelUpTo cancels what waits at or below p. The dead stay until they are purged.
+func (l *laneFold) cancelUpTo(p Position) {
+	for _, r := range l.waiting.list() {
+		if r.Position <= p {
+			l.leave(r.Position, isWaiting)
+			l.settle(r.Position, &l.counters.Cancelled)
+		}
+	}
+}
+
+// ref is the backlog entry that a record leaves.
+func (r *Record) ref() Ref {
+	ref := Ref{Position: r.Position, Stamp: r.At.UnixMilli(), Attempt: r.Attempt, Reason: r.Reason}
+	if !r.Due.IsZero() {
+		ref.Stamp, ref.Due = r.Due.UnixMilli(), true
+	}
+	return ref
+}
+
+// state returns the outcome: lanes by number, open attempts by lane and position.
+func (f *fold) state() *State {
+	s := &State{Checkpoint: f.base, Decided: f.decided, Last: f.last}
+	s.Lanes, s.Open = make([]LaneState, 0, len(f.lanes)), nil
+	for id, l := range f.lanes {
+		s.Lanes = append(s.Lanes, LaneState{Lane: id, Counters: l.counters, Tokens: l.tokens, Waiting: l.waiting.list(), Dead: l.dead.list()})
+		for p, attempt := range l.open {
+			s.Open = append(s.Open, OpenAttempt{Lane: id, Position: p, Attempt: attempt})
+		}
+	}
+	slices.SortFunc(s.Lanes, func(a, b LaneState) int { return cmp.Compare(a.Lane, b.Lane) })
+	slices.SortFunc(s.Open, func(a, b OpenAttempt) int {
+		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Position, b.Position))
+	})
+	return s
+}
+
+// refSet is a list in order with removal by position. The index is built when it is first needed:
+// most lanes of a checkpoint are not touched by what stands behind it.
+type refSet struct {
+	refs []Ref
+	at   map[Position]int
+	gone map[int]struct{} // places in refs that have been removed
+}
+
+func (s *refSet) index() map[Position]int {
+	if s.at == nil {
+		s.at, s.gone = make(map[Position]int, len(s.refs)), make(map[int]struct{})
+		for i, r := range s.refs {
+			s.at[r.Position] = i
+		}
+	}
+	return s.at
+}
+
+func (s *refSet) has(p Position) bool {
+	if len(s.refs) == 0 {
+		return false
+	}
+	_, ok := s.index()[p]
+	return ok
+}
+
+func (s *refSet) add(r Ref) {
+	s.index()[r.Position] = len(s.refs)
+	s.refs = append(s.refs, r)
+}
+
+func (s *refSet) remove(p Position) {
+	i := s.index()[p]
+	delete(s.at, p)
+	s.gone[i] = struct{}{}
+}
+
+// list returns what is left, in order.
+func (s *refSet) list() []Ref {
+	if len(s.gone) == 0 {
+		return s.refs
+	}
+	out := make([]Ref, 0, len(s.refs)-len(s.gone))
+	for i, r := range s.refs {
+		if _, gone := s.gone[i]; !gone {
+			out = append(out, r)
+		}
+	}
+	return out
+}

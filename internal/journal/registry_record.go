@@ -1,0 +1,245 @@
+package journal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	recordFormat = 1
+	maxRecord    = 512 << 10 // bytes of a stored record
+)
+
+// record is a tenant or a subscription as it is stored. It never changes.
+type record interface {
+	key() string
+	at(revision uint64) record // the same, with its KV revision
+	marker() Marker            // announces this revision
+	// settle gives the last version its position, and reports whether it had none.
+	settle(p Position) (record, bool)
+	encode(*secretBox) ([]byte, error)
+}
+
+// tenantRecord is stored under tenant.NUMBER, so that a number is given out once.
+type tenantRecord struct {
+	Format int `json:"v"`
+	Tenant
+	revision uint64
+}
+
+func (t *tenantRecord) key() string                      { return recordKey(kindTenant, t.Number) }
+func (t *tenantRecord) marker() Marker                   { return Marker{kindTenant, t.ID, t.revision} }
+func (t *tenantRecord) settle(p Position) (record, bool) { return t, false }
+
+func (t *tenantRecord) at(revision uint64) record {
+	c := *t
+	c.revision = revision
+	return &c
+}
+
+func (t *tenantRecord) encode(*secretBox) ([]byte, error) {
+	c := *t
+	c.Format = recordFormat
+	return json.Marshal(&c)
+}
+
+// subscriptionRecord is stored under subscription.LANE.
+type subscriptionRecord struct {
+	Format int `json:"v"`
+	Subscription
+	Sealed sealed `json:"sealed"` // private
+}
+
+// private is what of a subscription is stored encrypted.
+type private struct {
+	URL     string   `json:"url"`
+	Secrets [][]byte `json:"secrets,omitempty"`
+}
+
+func (s *subscriptionRecord) key() string    { return recordKey(kindSubscription, s.Lane) }
+func (s *subscriptionRecord) marker() Marker { return Marker{kindSubscription, s.ID, s.Revision} }
+
+func (s *subscriptionRecord) at(revision uint64) record {
+	c := *s
+	c.Revision = revision
+	return &c
+}
+
+func (s *subscriptionRecord) settle(p Position) (record, bool) {
+	if !s.unsettled() {
+		return s, false
+	}
+	c := *s
+	c.Versions = slices.Clone(s.Versions)
+	c.Versions[len(c.Versions)-1].From = p
+	return &c, true
+}
+
+func (s *subscriptionRecord) encode(box *secretBox) ([]byte, error) {
+	plain, err := json.Marshal(private{URL: s.URL, Secrets: s.Secrets})
+	if err != nil {
+		return nil, err
+	}
+	c := *s
+	c.Format, c.URL, c.Sealed = recordFormat, "", box.seal(s.ID, plain)
+	return json.Marshal(&c)
+}
+
+func (s *subscriptionRecord) unseal(box *secretBox) error {
+	plain, err := box.open(s.ID, s.Sealed)
+	if err != nil {
+		return err
+	}
+	var p private
+	if err := json.Unmarshal(plain, &p); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, s.ID, err)
+	}
+	s.URL, s.Secrets, s.Sealed = p.URL, p.Secrets, sealed{}
+	return nil
+}
+
+func recordKey(kind string, n uint32) string { return kind + "." + strconv.FormatUint(uint64(n), 10) }
+
+// decodeRecord reads what encode wrote and was stored as revision.
+func decodeRecord(box *secretBox, key string, value []byte, revision uint64) (record, error) {
+	kind, _, _ := strings.Cut(key, ".")
+	var rec record
+	var format *int
+	switch kind {
+	case kindTenant:
+		t := &tenantRecord{revision: revision}
+		rec, format = t, &t.Format
+	case kindSubscription:
+		s := &subscriptionRecord{}
+		rec, format = s, &s.Format
+	default:
+		return nil, fmt.Errorf("%w: unknown kind of record %q", ErrDamaged, key)
+	}
+	if err := json.Unmarshal(value, rec); err != nil {
+		return nil, fmt.Errorf("%w: record %s: %w", ErrDamaged, key, err)
+	}
+	if *format != recordFormat {
+		return nil, fmt.Errorf("journal: record %s has format %d, this release reads %d", key, *format, recordFormat)
+	}
+	if rec.key() != key {
+		return nil, fmt.Errorf("%w: record %s names itself %s", ErrDamaged, key, rec.key())
+	}
+	if s, ok := rec.(*subscriptionRecord); ok {
+		s.Revision = revision
+		return s, s.unseal(box)
+	}
+	return rec, nil
+}
+
+// errLoaded ends the readers of the bucket: that was all.
+var errLoaded = errors.New("loaded")
+
+// load reads the bucket into memory, on all processors: decoding is most of the time. It is called
+// before the registry is shared.
+func (r *Registry) load(ctx context.Context) error {
+	w, err := r.kv.WatchAll(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	errs := make([]error, runtime.GOMAXPROCS(0))
+	var readers sync.WaitGroup
+	for i := range errs {
+		readers.Go(func() { errs[i] = r.read(ctx, w.Updates(), end) })
+	}
+	readers.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := context.Cause(ctx); err != errLoaded {
+		return err
+	}
+	return r.checkLoaded()
+}
+
+// read adopts entries until ctx ends. It ends ctx itself at an error, and at the entry that says that
+// there are no more.
+func (r *Registry) read(ctx context.Context, entries <-chan jetstream.KeyValueEntry, end context.CancelCauseFunc) error {
+	for {
+		select {
+		case e, ok := <-entries:
+			if !ok {
+				end(ErrUnavailable)
+				return fmt.Errorf("%w: the bucket's reader has ended", ErrUnavailable)
+			}
+			if e == nil {
+				end(errLoaded)
+				return nil
+			}
+			if err := r.adopt(e); err != nil {
+				end(err)
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (r *Registry) adopt(e jetstream.KeyValueEntry) error {
+	if e.Operation() != jetstream.KeyValuePut {
+		return fmt.Errorf("%w: record %s was removed", ErrDamaged, e.Key())
+	}
+	rec, err := decodeRecord(r.box, e.Key(), e.Value(), e.Revision())
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, ok := rec.(*subscriptionRecord); ok && s.unsettled() {
+		r.unfinished[e.Key()] = struct{}{}
+	}
+	r.showLocked(e.Key(), rec)
+	return nil
+}
+
+// checkLoaded makes sure that numbers are dense: a missing record is damage.
+func (r *Registry) checkLoaded() error {
+	if i := slices.Index(r.tenants, nil); i >= 0 {
+		return fmt.Errorf("%w: record %s is missing", ErrDamaged, recordKey(kindTenant, uint32(i)))
+	}
+	if i := slices.Index(r.subscriptions, nil); i >= 0 {
+		return fmt.Errorf("%w: record %s is missing", ErrDamaged, recordKey(kindSubscription, uint32(i)))
+	}
+	return nil
+}
+
+// showLocked makes rec what reads return.
+func (r *Registry) showLocked(key string, rec record) {
+	switch v := rec.(type) {
+	case *tenantRecord:
+		r.tenants = place(r.tenants, v.Number, v)
+		r.tenantByID[v.ID] = v
+		r.revision = max(r.revision, v.revision)
+	case *subscriptionRecord:
+		r.subscriptions = place(r.subscriptions, v.Lane, v)
+		r.byID[v.ID] = v
+		r.revision = max(r.revision, v.Revision)
+	}
+	delete(r.pending, key)
+}
+
+// place sets s[i], growing s.
+func place[T any](s []*T, i uint32, v *T) []*T {
+	for uint32(len(s)) <= i {
+		s = append(s, nil)
+	}
+	s[i] = v
+	return s
+}

@@ -1,0 +1,104 @@
+package journal
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Tenant is a customer of the platform. ID is chosen by the caller, immutable, never reused.
+type Tenant struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name,omitempty"` // a label, changed at will
+	Number    uint32    `json:"number"`         // dense, given by the registry
+	Tier      string    `json:"tier"`
+	Grants    []string  `json:"grants,omitempty"` // topics of broadcasts; absent in the first release: all
+	Suspended bool      `json:"suspended,omitempty"`
+	Created   time.Time `json:"created"`
+	Deleted   bool      `json:"deleted,omitempty"` // tombstone
+}
+
+// Limits of a subscription; nil or "" means the tier's.
+type Limits struct {
+	Rate     string        `json:"rate,omitempty"` // "20/s", "unlimited", "0"
+	Burst    int64         `json:"burst,omitempty"`
+	Cap      *int          `json:"cap,omitempty"`
+	Timeout  time.Duration `json:"timeout,omitempty"`
+	Attempts uint32        `json:"attempts,omitempty"`
+	Drop     bool          `json:"drop,omitempty"`
+}
+
+// Subscription is one endpoint of one tenant.
+type Subscription struct {
+	ID       string            `json:"id"`   // sub_...
+	Lane     uint32            `json:"lane"` // dense, given by the registry
+	Tenant   string            `json:"tenant"`
+	URL      string            `json:"url"` // stored encrypted: its path may be a credential
+	Limits   Limits            `json:"limits"`
+	Secrets  [][]byte          `json:"-"`                  // decoded; stored encrypted
+	Outcomes map[string]string `json:"outcomes,omitempty"` // status -> class, overrides of the table
+	Paused   bool              `json:"paused,omitempty"`
+	Disabled string            `json:"disabled,omitempty"` // reason, e.g. "gone"
+	Created  time.Time         `json:"created"`
+	Deleted  bool              `json:"deleted,omitempty"`
+	Versions []Version         `json:"versions"` // ascending; the last is in force now
+	Revision uint64            `json:"-"`        // KV revision
+}
+
+// Version is what a subscription matched from a position on.
+type Version struct {
+	From   Position `json:"from"` // 0 until its marker is durable
+	Topics []string `json:"topics"`
+	Active bool     `json:"active"` // false from a delete on
+}
+
+// At returns the version in force at position p. It reports false before the first one.
+func (s *Subscription) At(p Position) (Version, bool) {
+	for _, v := range slices.Backward(s.Versions) {
+		if v.From != 0 && v.From <= p {
+			return v, true
+		}
+	}
+	return Version{}, false
+}
+
+// Topics returns the topics of the last version, nil when there is none.
+func (s *Subscription) Topics() []string {
+	if len(s.Versions) == 0 {
+		return nil
+	}
+	return s.Versions[len(s.Versions)-1].Topics
+}
+
+// unsettled reports whether the last version has no position yet.
+func (s *Subscription) unsettled() bool {
+	return len(s.Versions) > 0 && s.Versions[len(s.Versions)-1].From == 0
+}
+
+func (t *Tenant) clone() Tenant {
+	c := *t
+	c.Grants = slices.Clone(t.Grants)
+	return c
+}
+
+func (s *Subscription) clone() Subscription {
+	c := *s
+	if s.Limits.Cap != nil {
+		c.Limits.Cap = new(*s.Limits.Cap)
+	}
+	c.Secrets = cloneEach(s.Secrets)
+	c.Outcomes = maps.Clone(s.Outcomes)
+	c.Versions = slices.Clone(s.Versions)
+	for i := range c.Versions {
+		c.Versions[i].Topics = slices.Clone(c.Versions[i].Topics)
+	}
+	return c
+}
+
+func cloneEach(in [][]byte) [][]byte {
+	out := slices.Clone(in)
+	for i := range out {
+		out[i] = slices.Clone(out[i])
+	}
+	return out
+}

@@ -1,0 +1,192 @@
+package server
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/breaker"
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/fanout"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+)
+
+// account is the account of a lane, a tenant or the platform: every term is counted where it
+// happens, and balanced says whether offered is the sum of the others.
+type account struct {
+	Offered   uint64 `json:"offered"`
+	Delivered uint64 `json:"delivered"`
+	Parked    uint64 `json:"parked"`
+	Dead      uint64 `json:"dead"`
+	InFlight  uint64 `json:"in_flight"`
+	Cancelled uint64 `json:"cancelled"`
+	Dropped   uint64 `json:"dropped"`
+	Balanced  bool   `json:"balanced"`
+}
+
+func viewAccount(c engine.Counters) account {
+	return account{c.Offered, c.Delivered, c.Parked, c.Dead, c.InFlight, c.Cancelled, c.Dropped, c.Balanced()}
+}
+
+// laneView is a lane as the API shows it.
+type laneView struct {
+	Subscription string  `json:"subscription"`
+	Tenant       string  `json:"tenant"`
+	Host         string  `json:"host"` // scheme://host:port
+	Rate         string  `json:"rate"`
+	Burst        int64   `json:"burst,omitempty"`
+	Remaining    int64   `json:"remaining"` // tokens; -1 where there is no rate
+	Cap          int     `json:"cap"`
+	Account      account `json:"account"`
+	Breaker      string  `json:"breaker"`
+	Blocked      string  `json:"blocked,omitempty"` // why the next one does not go now
+	Paused       bool    `json:"paused"`
+	Disabled     bool    `json:"disabled"`
+	PausedFor    string  `json:"paused_for,omitempty"` // what is left of the endpoint's own pause
+	Ramp         int     `json:"ramp,omitempty"`
+	MeanSlotMS   float64 `json:"mean_slot_ms"`
+	P99MS        float64 `json:"p99_ms"` // of successes
+}
+
+var phases = map[breaker.Phase]string{breaker.Closed: "closed", breaker.Open: "open", breaker.HalfOpen: "half-open"}
+
+func viewLane(l *fanout.LaneStatus) laneView {
+	v := laneView{
+		Subscription: l.Subscription, Tenant: l.TenantID, Host: l.HostName, Rate: l.Rate, Burst: l.Burst,
+		Remaining: l.Tokens, Cap: l.Cap, Account: viewAccount(l.Counters), Breaker: phases[l.Breaker],
+		Paused: l.Paused, Disabled: l.Disabled, Ramp: l.Ramp, MeanSlotMS: milli(l.MeanSlot), P99MS: milli(l.P99),
+	}
+	if l.Rate == "unlimited" {
+		v.Burst, v.Remaining = 0, -1
+	}
+	if l.PausedFor > 0 {
+		v.PausedFor = l.PausedFor.Round(time.Millisecond).String()
+	}
+	if l.Waiting.Count > 0 && l.Blocked != engine.None {
+		v.Blocked = l.Blocked.String()
+	}
+	return v
+}
+
+func milli(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func (s *Server) listLanes(w http.ResponseWriter, r *http.Request) error {
+	q, err := readQuery(r, true)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, pageOf(q, s.fanout.Lanes(),
+		func(l *fanout.LaneStatus) uint64 { return uint64(l.Lane) },
+		func(l *fanout.LaneStatus) bool { return q.tenant == "" || l.TenantID == q.tenant },
+		viewLane))
+}
+
+func (s *Server) getLane(w http.ResponseWriter, r *http.Request) error {
+	if err := plain(r); err != nil {
+		return err
+	}
+	l, ok := s.fanout.Lane(r.PathValue("subscription"))
+	if !ok {
+		return &problem{code: notFound, detail: "there is no such lane"}
+	}
+	return reply(w, http.StatusOK, viewLane(&l))
+}
+
+// accountView is the platform's account, and a page of its tenants'.
+type accountView struct {
+	account
+	Tenants page[tenantAccount] `json:"tenants"`
+}
+
+type tenantAccount struct {
+	Tenant string `json:"tenant"`
+	account
+	BacklogBytes int64 `json:"backlog_bytes"`
+	BacklogQuota int64 `json:"backlog_quota"`
+}
+
+// account is GET /v1/account. Sum and tenants are of one instant.
+func (s *Server) account(w http.ResponseWriter, r *http.Request) error {
+	q, err := readQuery(r, true)
+	if err != nil {
+		return err
+	}
+	all := s.fanout.Tenants()
+	slices.SortFunc(all, func(a, b fanout.TenantStatus) int { return cmp.Compare(a.Tenant, b.Tenant) })
+	var sum engine.Counters
+	balanced := true
+	for i := range all {
+		sum = sum.Plus(all[i].Counters)
+		balanced = balanced && all[i].Counters.Balanced()
+	}
+	v := accountView{account: viewAccount(sum)}
+	v.Balanced = v.Balanced && balanced
+	v.Tenants = pageOf(q, all,
+		func(t *fanout.TenantStatus) uint64 { return uint64(t.Tenant) },
+		func(t *fanout.TenantStatus) bool { return q.tenant == "" || t.TenantID == q.tenant },
+		func(t *fanout.TenantStatus) tenantAccount {
+			return tenantAccount{t.TenantID, viewAccount(t.Counters), t.Bytes, t.Quota}
+		})
+	return reply(w, http.StatusOK, v)
+}
+
+// deliveryView is one record of the ledger.
+type deliveryView struct {
+	Position uint64     `json:"position"` // of the trigger
+	Kind     string     `json:"kind"`
+	Attempt  uint32     `json:"attempt"`
+	Status   uint16     `json:"status,omitempty"`
+	Reason   string     `json:"reason,omitempty"`
+	TookMS   float64    `json:"took_ms,omitempty"`
+	At       time.Time  `json:"at"`
+	Due      *time.Time `json:"due,omitempty"`
+	Count    uint32     `json:"count,omitempty"` // of a record about several
+	Detail   string     `json:"detail,omitempty"`
+}
+
+var kinds = map[journal.Kind]string{
+	journal.Delivered: "delivered", journal.Failed: "failed", journal.Parked: "parked", journal.Dead: "dead",
+	journal.Cancelled: "cancelled", journal.Dropped: "dropped", journal.Claimed: "claimed",
+	journal.LaneCancelled: "lane-cancelled", journal.Held: "held", journal.Revived: "revived",
+	journal.Resent: "resent", journal.Purged: "purged",
+}
+
+func viewDelivery(rec *journal.Record) deliveryView {
+	v := deliveryView{
+		Position: uint64(rec.Position), Kind: kinds[rec.Kind], Attempt: rec.Attempt, Status: rec.Status,
+		TookMS: milli(rec.Took), At: rec.At.UTC(), Count: rec.N, Detail: rec.Detail,
+	}
+	if rec.Reason != engine.None {
+		v.Reason = rec.Reason.String()
+	}
+	if !rec.Due.IsZero() {
+		v.Due = new(rec.Due.UTC())
+	}
+	return v
+}
+
+// listDeliveries is the ledger of one subscription, newest first; ?after= goes on below.
+func (s *Server) listDeliveries(w http.ResponseWriter, r *http.Request) error {
+	q, err := readQuery(r, false)
+	if err != nil {
+		return err
+	}
+	sub, ok := s.registry.Subscription(r.PathValue("id"))
+	if !ok {
+		return &problem{code: notFound, detail: "there is no such subscription"}
+	}
+	recs, next, err := s.journal.Deliveries(r.Context(), engine.LaneID(sub.Lane), q.after, q.limit)
+	if err != nil {
+		return err
+	}
+	p := page[deliveryView]{Items: make([]deliveryView, len(recs))}
+	for i := range recs {
+		p.Items[i] = viewDelivery(&recs[i])
+	}
+	if next != 0 {
+		p.Next = strconv.FormatUint(next, 10)
+	}
+	return reply(w, http.StatusOK, p)
+}

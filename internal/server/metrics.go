@@ -1,0 +1,122 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/fanout"
+)
+
+// Metrics counts what happens and, when asked, reads the state of the parts. Its labels are
+// bounded: kinds and reasons are closed sets, tenants at most maxTenantSeries. Safe for
+// concurrent use.
+type Metrics struct {
+	registry   *prometheus.Registry
+	handler    http.Handler
+	ingest     *prometheus.CounterVec
+	ingestTime prometheus.Histogram
+	attempts   *prometheus.CounterVec
+	deliveries *prometheus.CounterVec
+	attempt    prometheus.Histogram
+	latency    prometheus.Histogram
+}
+
+// NewMetrics returns metrics in a registry of their own.
+func NewMetrics(version string) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		ingest:   counters("ingest_requests_total", "Posts of triggers answered, by class of status.", "status"),
+		attempts: counters("attempts_total", "Attempts that ended, by class of the answer, by what decided (status, timeout, dns, ...), retries apart.",
+			"class", "reason", "retry"),
+		deliveries: counters("deliveries_total", "What became of deliveries after an attempt: delivered, parked, dead, dropped, and why.",
+			"result", "reason"),
+		ingestTime: histogram("ingest_seconds", "From the headers of a post to its answer."),
+		attempt:    histogram("attempt_seconds", "From the first byte of an attempt to the headers of its answer."),
+		latency:    histogram("delivery_seconds", "From acceptance to delivered."),
+	}
+	m.registry.MustRegister(m.ingest, m.attempts, m.deliveries, m.ingestTime, m.attempt, m.latency,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "fairlane_build_info", Help: "1, with the version.",
+		ConstLabels: prometheus.Labels{"version": version}})
+	build.Set(1)
+	m.registry.MustRegister(build)
+	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	return m
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairlane_" + name, Help: help}, labels)
+}
+
+// histogram is a native one; the few classic buckets are for scrapers that read text.
+func histogram(name, help string) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "fairlane_" + name, Help: help,
+		Buckets:                        []float64{.001, .005, .01, .025, .1, .25, 1, 5, 30, 300, 3600},
+		NativeHistogramBucketFactor:    1.1,
+		NativeHistogramMaxBucketNumber: 160,
+	})
+}
+
+func (m *Metrics) serve(w http.ResponseWriter, r *http.Request) error {
+	m.handler.ServeHTTP(w, r)
+	return nil
+}
+
+// Attempted counts one attempt; it is an Observer's.
+func (m *Metrics) Attempted(a fanout.Attempted) {
+	m.attempts.WithLabelValues(statusClass(a.Outcome.Status), a.Outcome.Reason, strconv.FormatBool(a.Number > 1)).Inc()
+	m.deliveries.WithLabelValues(verdicts[a.Verdict], reasonLabel(a.Reason)).Inc()
+	if a.Outcome.Took > 0 {
+		m.attempt.Observe(a.Outcome.Took.Seconds())
+	}
+	if a.Verdict == engine.Done {
+		m.latency.Observe(a.SinceAccepted.Seconds())
+	}
+}
+
+var verdicts = map[engine.Kind]string{
+	engine.Send: "sent", engine.Park: "parked", engine.Hold: "held", engine.Bury: "dead", engine.Drop: "dropped", engine.Done: "delivered",
+}
+
+func reasonLabel(r engine.Reason) string {
+	if r == engine.None {
+		return ""
+	}
+	return r.String()
+}
+
+func statusClass(status int) string {
+	if status < 100 || status > 599 {
+		return "none"
+	}
+	return string('0'+byte(status/100)) + "xx"
+}
+
+// counted counts the answers of ingest.
+func (s *Server) counted(h handler) handler {
+	if s.metrics == nil {
+		return h
+	}
+	class := map[int]prometheus.Counter{}
+	for c := 2; c <= 5; c++ {
+		class[c] = s.metrics.ingest.WithLabelValues(strconv.Itoa(c) + "xx")
+	}
+	return func(w http.ResponseWriter, r *http.Request) error {
+		start := time.Now()
+		err := h(w, r)
+		status := http.StatusAccepted
+		if err != nil {
+			status = problemOf(err).status()
+		}
+		class[status/100].Inc()
+		s.metrics.ingestTime.Observe(time.Since(start).Seconds())
+		return err
+	}
+}

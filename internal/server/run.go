@@ -1,0 +1,296 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/config"
+	"github.com/fairlane-dev/fairlane/internal/delivery"
+	"github.com/fairlane-dev/fairlane/internal/fanout"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+)
+
+// Config is everything the service is made of. Dir and AdminKey are required; each other zero
+// value is its default.
+type Config struct {
+	Dir       string        // data directory
+	Listen    string        // "host:port"; "" means ":8080", port 0 any free one
+	Cert, Key string        // PEM files; both or none
+	AdminKey  string        // Authorization: Bearer
+	Version   string        // shown in metrics and to endpoints; "" means "dev"
+	Logger    *slog.Logger  // nil discards
+	StopGrace time.Duration // how long requests in flight may finish at Stop; 0 means 20s
+
+	MaxBytes  int64  // log on disk; 0 means 20 GiB
+	MaxBody   int    // one trigger's payload; 0 means 1 MiB, at most 6 MiB
+	SecretKey []byte // 32 bytes that encrypt signing secrets; nil: made and kept in Dir
+	Ballast   int64  // bytes kept aside for a full disk; 0 is none
+
+	Engine  engine.Config          // Slots, Order, HostLimit
+	Profile engine.Profile         // defaults of every lane
+	Tiers   map[string]fanout.Tier // nil: "default" alone, with its defaults
+	Observe fanout.Observer        // told of every attempt, besides the metrics
+
+	Allow  []netip.Prefix  // addresses that deliveries may go to besides public ones
+	Sender delivery.Sender // nil: HTTP, guarded by Allow; Stop closes it either way
+
+	OpenMetrics bool // GET /metrics without a key
+}
+
+// FromFile is the service that a configuration file describes; Version and Logger are the
+// caller's.
+func FromFile(c *config.Config) Config {
+	return Config{
+		Dir:         c.Data.Dir,
+		Listen:      c.Server.Listen,
+		Cert:        c.Server.Cert,
+		Key:         c.Server.Key,
+		AdminKey:    c.Server.AdminKey.Value(),
+		StopGrace:   max(c.Server.StopGrace, time.Nanosecond), // 0 is none
+		MaxBytes:    c.Data.MaxBytes,
+		MaxBody:     int(c.Server.MaxBody),
+		SecretKey:   c.Data.Key(),
+		Ballast:     c.Data.Ballast,
+		Engine:      c.Engine(),
+		Profile:     c.Profile(),
+		Tiers:       tiers(c),
+		Allow:       c.Delivery.Allow,
+		OpenMetrics: c.Server.OpenMetrics,
+	}
+}
+
+func tiers(c *config.Config) map[string]fanout.Tier {
+	out := make(map[string]fanout.Tier, len(c.Tiers))
+	for name, t := range c.Tiers {
+		out[name] = fanout.Tier{Name: name, Weight: int(t.Weight), Rate: t.Rate, Burst: t.Burst, Cap: int(t.Cap), Backlog: t.Backlog}
+	}
+	return out
+}
+
+// Running is a started service.
+type Running struct {
+	config   Config
+	log      *slog.Logger
+	listener net.Listener
+	http     *http.Server
+	server   *Server
+	journal  *journal.Journal
+	fanout   *fanout.Fanout
+	sender   delivery.Sender
+
+	endWatch context.CancelFunc
+	loops    sync.WaitGroup
+	failed   chan error // the listener's end, if Stop did not cause it
+	stopOnce sync.Once
+	stopErr  error
+}
+
+// Start opens the data directory, starts deliveries and listens. It returns when requests are
+// answered; readiness (GET /readyz) may come later. ctx bounds the start alone. Stop it before
+// the process ends.
+func Start(ctx context.Context, c Config) (*Running, error) {
+	c = c.withDefaults()
+	if c.Dir == "" || c.AdminKey == "" {
+		return nil, errors.New("server: Dir and AdminKey are required")
+	}
+	r := &Running{config: c, log: c.Logger, failed: make(chan error, 1)}
+	if err := r.start(ctx); err != nil {
+		return nil, errors.Join(err, r.undo())
+	}
+	return r, nil
+}
+
+func (c Config) withDefaults() Config {
+	c.Listen = cmp.Or(c.Listen, ":8080")
+	c.Version = cmp.Or(c.Version, "dev")
+	c.StopGrace = cmp.Or(c.StopGrace, 20*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if len(c.Tiers) == 0 {
+		c.Tiers = map[string]fanout.Tier{"default": {Name: "default"}}
+	}
+	return c
+}
+
+func (r *Running) start(ctx context.Context) (err error) {
+	c := r.config
+	if r.listener, err = listen(ctx, c); err != nil {
+		return err
+	}
+	r.journal, err = journal.Open(ctx, journal.Options{
+		Dir: c.Dir, MaxBytes: c.MaxBytes, MaxBody: c.MaxBody, SecretKey: c.SecretKey, Ballast: c.Ballast, Logger: c.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	if r.sender = c.Sender; r.sender == nil {
+		r.sender = delivery.New(delivery.Options{Version: c.Version, Allow: c.Allow})
+	}
+	metrics := NewMetrics(c.Version)
+	r.fanout, err = fanout.Start(ctx, fanout.Options{
+		Journal: r.journal, Sender: r.sender, Logger: c.Logger, Engine: c.Engine, Profile: c.Profile, Tiers: c.Tiers,
+		Observe: fanout.Observer{Attempt: both(metrics.Attempted, c.Observe.Attempt)},
+	})
+	if err != nil {
+		return err
+	}
+	r.serve(metrics)
+	return nil
+}
+
+// both is one function that calls each of two; the second may be nil.
+func both[T any](a, b func(T)) func(T) {
+	if b == nil {
+		return a
+	}
+	return func(t T) { a(t); b(t) }
+}
+
+func listen(ctx context.Context, c Config) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
+	if err != nil || c.Cert == "" {
+		return l, err
+	}
+	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("server: tls: %w", err), l.Close())
+	}
+	return tls.NewListener(l, &tls.Config{
+		Certificates: []tls.Certificate{pair},
+		MinVersion:   tls.VersionTLS12,
+		NextProtos:   []string{"h2", "http/1.1"},
+	}), nil
+}
+
+// serve begins to answer.
+func (r *Running) serve(m *Metrics) {
+	guard := &delivery.Guard{Allow: r.config.Allow}
+	r.server = New(Options{
+		Fanout: r.fanout, Journal: r.journal, Registry: r.journal.Registry(), AdminKey: r.config.AdminKey,
+		Tiers: slices.Sorted(maps.Keys(r.config.Tiers)), CheckURL: guard.CheckURL, MaxBody: r.config.MaxBody,
+		Metrics: m, Open: r.config.OpenMetrics, Logger: r.log,
+	})
+	watch, end := context.WithCancel(context.Background())
+	r.endWatch = end
+	s := &saturation{}
+	m.watch(r.fanout, r.journal, s)
+	r.loops.Go(func() { watchLanes(watch, r.fanout, s) })
+	r.http = newHTTP(r.server.Handler(), r.log)
+	r.loops.Go(func() {
+		if err := r.http.Serve(r.listener); !errors.Is(err, http.ErrServerClosed) {
+			r.failed <- err
+		}
+	})
+}
+
+// newHTTP bounds what a connection may cost before and between requests. Bodies have bounds of
+// their own (readBody); an answer has a minute beyond the longest of them.
+func newHTTP(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		WriteTimeout:      defaultPace.ceiling + time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
+const sampleEvery = 5 * time.Second
+
+func watchLanes(ctx context.Context, f Fanout, s *saturation) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			s.sample(now, f.Lanes())
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Addr is the address listened on, "host:port".
+func (r *Running) Addr() string { return r.listener.Addr().String() }
+
+// URL is the base of the API for a client on this machine, "http://host:port".
+func (r *Running) URL() string {
+	scheme := "http://"
+	if r.config.Cert != "" {
+		scheme = "https://"
+	}
+	addr, ok := r.listener.Addr().(*net.TCPAddr)
+	if !ok || !addr.IP.IsUnspecified() {
+		return scheme + r.Addr()
+	}
+	return scheme + net.JoinHostPort("127.0.0.1", fmt.Sprint(addr.Port))
+}
+
+// Fanout is the running fan-out, for reports in the same process.
+func (r *Running) Fanout() *fanout.Fanout { return r.fanout }
+
+// Journal is the durable state, for reports in the same process.
+func (r *Running) Journal() *journal.Journal { return r.journal }
+
+// Failed delivers the error that ended the listener, if Stop did not.
+func (r *Running) Failed() <-chan error { return r.failed }
+
+// Stop ends ingest, lets what is in flight finish within StopGrace (or ctx, whichever is
+// sooner), parks the rest, writes a checkpoint and closes the data directory. Later calls
+// return what the first did.
+func (r *Running) Stop(ctx context.Context) error {
+	r.stopOnce.Do(func() { r.stopErr = r.stop(ctx) })
+	return r.stopErr
+}
+
+func (r *Running) stop(ctx context.Context) error {
+	grace, cancel := context.WithTimeout(ctx, r.config.StopGrace)
+	defer cancel()
+	r.server.Stopping()
+	r.fanout.StopSends()
+	errHTTP := r.http.Shutdown(grace)
+	if errHTTP != nil { // requests that outlast the grace are cut; nothing of theirs was acknowledged
+		r.log.Warn("requests cut at the end of the grace", "error", errHTTP)
+		r.http.Close()
+	}
+	err := r.fanout.Stop(grace)
+	return errors.Join(err, r.undo())
+}
+
+// closing bounds the last writes, which come after the grace.
+const closing = 15 * time.Second
+
+// undo closes what was opened, in reverse.
+func (r *Running) undo() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	defer cancel()
+	var errs []error
+	if r.endWatch != nil {
+		r.endWatch()
+	}
+	if r.http == nil && r.listener != nil {
+		errs = append(errs, r.listener.Close())
+	}
+	r.loops.Wait()
+	if r.sender != nil {
+		r.sender.Close()
+	}
+	if r.journal != nil {
+		errs = append(errs, r.journal.Close(ctx))
+	}
+	return errors.Join(errs...)
+}

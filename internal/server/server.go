@@ -1,0 +1,328 @@
+// Package server is the HTTP API: triggers in, tenants and subscriptions, lanes, the ledger
+// and metrics.
+//
+// Every refusal is a problem (RFC 9457) whose code has its status in one table (problem.go),
+// and comes before anything is stored. Start wires the whole service and is what both the
+// command and the demo run.
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/delivery"
+	"github.com/fairlane-dev/fairlane/internal/fanout"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+)
+
+// Fanout is what the API asks of the fan-out; *fanout.Fanout is one.
+type Fanout interface {
+	PutTenant(context.Context, journal.Tenant) (journal.Tenant, error)
+	DeleteTenant(ctx context.Context, id string) error
+	PutSubscription(context.Context, journal.Subscription) (journal.Subscription, error)
+	DeleteSubscription(ctx context.Context, id string) error
+	Lanes() []fanout.LaneStatus
+	Lane(subscription string) (fanout.LaneStatus, bool)
+	Tenants() []fanout.TenantStatus
+	Stats() fanout.Stats
+	Pressure(tenant string) (retryIn time.Duration, over bool)
+	Ready() error
+}
+
+// Journal is what the API asks of the log; *journal.Journal is one.
+type Journal interface {
+	Append(context.Context, *journal.Trigger) (journal.Receipt, error)
+	Deliveries(ctx context.Context, lane engine.LaneID, before uint64, limit int) ([]journal.Record, uint64, error)
+	Status() journal.Status
+}
+
+// Registry is what the API reads of tenants and subscriptions; *journal.Registry is one.
+type Registry interface {
+	Tenants() []journal.Tenant
+	Tenant(id string) (journal.Tenant, bool)
+	Subscriptions() []journal.Subscription
+	Subscription(id string) (journal.Subscription, bool)
+}
+
+// Options of New. Fanout, Journal, Registry and AdminKey are required.
+type Options struct {
+	Fanout   Fanout
+	Journal  Journal
+	Registry Registry
+	AdminKey string
+	Tiers    []string           // names that a tenant may have; none: only "default"
+	CheckURL func(string) error // nil: delivery.CheckURL
+	MaxBody  int                // bytes of one trigger's payload; 0 means 1 MiB
+	Metrics  *Metrics           // nil: no /metrics
+	Open     bool               // /metrics without a key
+	Logger   *slog.Logger       // nil discards
+}
+
+// adminProducer is the immutable id of the producer behind the admin key.
+const adminProducer = "admin"
+
+// Server answers the API. Safe for concurrent use.
+type Server struct {
+	fanout   Fanout
+	journal  Journal
+	registry Registry
+	metrics  *Metrics
+	log      *slog.Logger
+	key      [sha256.Size]byte
+	tiers    []string
+	checkURL func(string) error
+	maxBody  int
+	pace     pace
+	mux      *http.ServeMux
+	writing  chan struct{} // holds one token: who has it reads, changes and writes the registry
+	stopping atomic.Bool
+}
+
+// New returns a server that answers from o.
+func New(o Options) *Server {
+	if o.AdminKey == "" {
+		panic("server: Options.AdminKey is required")
+	}
+	s := &Server{
+		fanout: o.Fanout, journal: o.Journal, registry: o.Registry, metrics: o.Metrics,
+		log: o.Logger, key: sha256.Sum256([]byte(o.AdminKey)), tiers: o.Tiers, checkURL: o.CheckURL,
+		maxBody: o.MaxBody, pace: defaultPace, mux: http.NewServeMux(), writing: make(chan struct{}, 1),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.checkURL == nil {
+		s.checkURL = delivery.CheckURL
+	}
+	if s.maxBody == 0 {
+		s.maxBody = 1 << 20
+	}
+	if len(s.tiers) == 0 {
+		s.tiers = []string{"default"}
+	}
+	s.routes(o.Open)
+	return s
+}
+
+// handler answers, or returns why not. It has written nothing when it returns an error.
+type handler func(http.ResponseWriter, *http.Request) error
+
+func (s *Server) routes(openMetrics bool) {
+	open := map[string]handler{
+		"GET /healthz": s.healthz,
+		"GET /readyz":  s.readyz,
+		"/":            s.unknown,
+	}
+	keyed := map[string]handler{
+		"POST /v1/triggers/{topic}":             s.counted(s.ingest),
+		"GET /v1/tenants":                       s.listTenants,
+		"POST /v1/tenants":                      s.createTenant,
+		"GET /v1/tenants/{id}":                  s.getTenant,
+		"PUT /v1/tenants/{id}":                  s.putTenant,
+		"DELETE /v1/tenants/{id}":               s.deleteTenant,
+		"GET /v1/subscriptions":                 s.listSubscriptions,
+		"POST /v1/subscriptions":                s.createSubscription,
+		"GET /v1/subscriptions/{id}":            s.getSubscription,
+		"PATCH /v1/subscriptions/{id}":          s.patchSubscription,
+		"DELETE /v1/subscriptions/{id}":         s.deleteSubscription,
+		"GET /v1/subscriptions/{id}/deliveries": s.listDeliveries,
+		"GET /v1/lanes":                         s.listLanes,
+		"GET /v1/lanes/{subscription}":          s.getLane,
+		"GET /v1/account":                       s.account,
+	}
+	if s.metrics != nil && openMetrics {
+		open["GET /metrics"] = s.metrics.serve
+	} else if s.metrics != nil {
+		keyed["GET /metrics"] = s.metrics.serve
+	}
+	for pattern, h := range open {
+		s.mux.Handle(pattern, s.answer(h))
+	}
+	for pattern, h := range keyed {
+		s.mux.Handle(pattern, s.answer(s.admin(h)))
+	}
+}
+
+// Handler is the API.
+func (s *Server) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			// What is left of an unread body is drained by net/http: not for ever.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.pace.grace))
+		}
+		if unclean(r.URL.Path) {
+			s.answer(s.nowhere).ServeHTTP(w, r)
+			return
+		}
+		s.mux.ServeHTTP(w, r)
+	})
+}
+
+// unclean reports whether the mux would redirect p instead of answering.
+func unclean(p string) bool {
+	c := path.Clean(p)
+	return c != p && c+"/" != p
+}
+
+// Stopping ends ingest: from now on posts are refused and readiness is off.
+func (s *Server) Stopping() { s.stopping.Store(true) }
+
+// answer turns a handler's error, or panic, into a problem.
+func (s *Server) answer(h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer s.recover(w, r)
+		err := h(w, r)
+		if err == nil {
+			return
+		}
+		p := problemOf(err)
+		if p.status() >= 500 {
+			s.log.Error("request failed", "method", r.Method, "route", r.Pattern, "code", string(p.code), "error", p.cause)
+		}
+		p.write(w)
+	})
+}
+
+// recover answers a panic. The value may quote anything, so the log gets its type and the stack.
+func (s *Server) recover(w http.ResponseWriter, r *http.Request) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if v == http.ErrAbortHandler {
+		panic(v)
+	}
+	s.log.Error("request panicked", "method", r.Method, "route", r.Pattern, "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
+	(&problem{code: internal, detail: "the cause is in the service's log", close: true}).write(w)
+}
+
+const unauthorizedDetail = "send Authorization: Bearer and the admin key, once"
+
+// admin lets only the admin key in, before anything else of the request is looked at.
+func (s *Server) admin(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if !s.authorized(r) {
+			return &problem{code: unauthorized, detail: unauthorizedDetail}
+		}
+		return h(w, r)
+	}
+}
+
+// authorized compares digests, in a time that does not depend on the key.
+func (s *Server) authorized(r *http.Request) bool {
+	values := r.Header.Values("Authorization")
+	if len(values) != 1 {
+		return false
+	}
+	scheme, key, _ := strings.Cut(values[0], " ")
+	sum := sha256.Sum256([]byte(strings.TrimLeft(key, " ")))
+	return subtle.ConstantTimeCompare(sum[:], s.key[:]) == 1 && strings.EqualFold(scheme, "Bearer")
+}
+
+// mayKnow reports whether r may learn which routes exist: below /v1 only with the key.
+func (s *Server) mayKnow(r *http.Request) bool {
+	return !strings.HasPrefix(r.URL.Path, "/v1/") || s.authorized(r)
+}
+
+// nowhere answers a path that no route has.
+func (s *Server) nowhere(_ http.ResponseWriter, r *http.Request) error {
+	if !s.mayKnow(r) {
+		return &problem{code: unauthorized, detail: unauthorizedDetail}
+	}
+	return &problem{code: notFound, detail: "no route has this path"}
+}
+
+// unknown answers what no route takes: 405 where another method would do, else 404.
+func (s *Server) unknown(w http.ResponseWriter, r *http.Request) error {
+	allowed := s.allowed(r)
+	if allowed == "" || !s.mayKnow(r) {
+		return s.nowhere(w, r)
+	}
+	return &problem{code: methodNotAllowed, detail: "the methods of this path are in Allow", allow: allowed}
+}
+
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+
+// allowed lists the methods that a route takes for r's path.
+func (s *Server) allowed(r *http.Request) string {
+	var list []string
+	for _, m := range methods {
+		probe := &http.Request{Method: m, URL: r.URL, Host: r.Host}
+		if _, pattern := s.mux.Handler(probe); pattern != "/" {
+			list = append(list, m)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// alone runs f while nobody else changes the registry, so that what f read still holds when it writes.
+func (s *Server) alone(ctx context.Context, f func() error) error {
+	select {
+	case s.writing <- struct{}{}:
+		defer func() { <-s.writing }()
+		return f()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// reply sends v as JSON.
+func reply(w http.ResponseWriter, status int, v any) error {
+	out, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	w.Write(append(out, '\n'))
+	return nil
+}
+
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
+	return reply(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// readiness is the answer of /readyz.
+type readiness struct {
+	Ready  bool   `json:"ready"`
+	Reason string `json:"reason,omitempty"`
+}
+
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
+	err := s.fanout.Ready()
+	if s.stopping.Load() {
+		err = fanout.ErrStopped
+	}
+	if err != nil {
+		w.Header().Set("Retry-After", "1")
+		return reply(w, http.StatusServiceUnavailable, readiness{Reason: publicReason(err)})
+	}
+	return reply(w, http.StatusOK, readiness{Ready: true})
+}
+
+// publicReason is an error without its particulars: /readyz is open to everyone.
+func publicReason(err error) string {
+	for _, known := range []error{journal.ErrFull, journal.ErrUnavailable, journal.ErrStarting, journal.ErrDamaged,
+		journal.ErrLowDisk, journal.ErrTrimmed, fanout.ErrStopped} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	if errors.Unwrap(err) == nil {
+		return err.Error()
+	}
+	return "not ready; the cause is in the log"
+}

@@ -1,0 +1,332 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/internal/config"
+	"github.com/fairlane-dev/fairlane/internal/delivery"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+	"github.com/fairlane-dev/fairlane/internal/topic"
+	"github.com/fairlane-dev/fairlane/limit"
+)
+
+// Bounds of a subscription.
+const (
+	maxTopics   = 64
+	maxSecrets  = 8
+	maxBurst    = 1_000_000_000
+	maxCap      = 100_000
+	maxAttempts = 100_000
+	minTimeout  = 10 * time.Millisecond
+	maxTimeout  = 10 * time.Minute
+)
+
+// subscriptionView is a subscription as the API shows it to the admin. What is absent is the
+// tier's or the platform's default. Secrets are never shown, but for the one made at creation.
+type subscriptionView struct {
+	ID       string            `json:"id"`
+	Tenant   string            `json:"tenant"`
+	URL      string            `json:"url"`
+	Topics   []string          `json:"topics"`
+	Rate     string            `json:"rate,omitempty"`
+	Burst    int64             `json:"burst,omitempty"`
+	Cap      *int              `json:"cap,omitempty"`
+	Timeout  string            `json:"timeout,omitempty"`
+	Attempts uint32            `json:"attempts,omitempty"`
+	OnLimit  string            `json:"on_limit"`
+	Outcomes map[string]string `json:"outcomes,omitempty"`
+	Paused   bool              `json:"paused"`
+	Disabled string            `json:"disabled,omitempty"`
+	Created  time.Time         `json:"created"`
+	Secret   string            `json:"secret,omitempty"` // once
+}
+
+func viewSubscription(s *journal.Subscription) subscriptionView {
+	v := subscriptionView{
+		ID: s.ID, Tenant: s.Tenant, URL: s.URL, Topics: s.Topics(),
+		Rate: s.Limits.Rate, Burst: s.Limits.Burst, Cap: s.Limits.Cap, Attempts: s.Limits.Attempts,
+		OnLimit: "defer", Outcomes: s.Outcomes, Paused: s.Paused, Disabled: s.Disabled, Created: s.Created,
+	}
+	if s.Limits.Timeout > 0 {
+		v.Timeout = config.FormatDuration(s.Limits.Timeout)
+	}
+	if s.Limits.Drop {
+		v.OnLimit = "drop"
+	}
+	return v
+}
+
+func (s *Server) listSubscriptions(w http.ResponseWriter, r *http.Request) error {
+	q, err := readQuery(r, true)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, pageOf(q, s.registry.Subscriptions(),
+		func(s *journal.Subscription) uint64 { return uint64(s.Lane) },
+		func(s *journal.Subscription) bool { return !s.Deleted && (q.tenant == "" || s.Tenant == q.tenant) },
+		viewSubscription))
+}
+
+func (s *Server) getSubscription(w http.ResponseWriter, r *http.Request) error {
+	if err := plain(r); err != nil {
+		return err
+	}
+	sub, err := s.subscription(r)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, viewSubscription(&sub))
+}
+
+// subscription finds the one of the path, if it is not deleted.
+func (s *Server) subscription(r *http.Request) (journal.Subscription, error) {
+	sub, ok := s.registry.Subscription(r.PathValue("id"))
+	if !ok || sub.Deleted {
+		return sub, &problem{code: notFound, detail: "there is no such subscription"}
+	}
+	return sub, nil
+}
+
+// createSubscription is POST /v1/subscriptions.
+func (s *Server) createSubscription(w http.ResponseWriter, r *http.Request) error {
+	if err := plain(r); err != nil {
+		return err
+	}
+	o, err := s.readObject(w, r, false)
+	if err != nil {
+		return err
+	}
+	var sub journal.Subscription
+	o.read("tenant", nil, parseText(&sub.Tenant, "the id of a tenant", validTenantID))
+	s.readSubscription(o, &sub)
+	o.require("tenant", "url", "topics")
+	if err := o.err(); err != nil {
+		return err
+	}
+	made := ""
+	if len(sub.Secrets) == 0 {
+		key := make([]byte, 32)
+		rand.Read(key) // never fails
+		sub.Secrets, made = [][]byte{key}, delivery.FormatSecret(key)
+	}
+	return s.alone(r.Context(), func() error { return s.storeNew(w, r, sub, made) })
+}
+
+func (s *Server) storeNew(w http.ResponseWriter, r *http.Request, sub journal.Subscription, secret string) error {
+	if t, ok := s.registry.Tenant(sub.Tenant); !ok || t.Deleted {
+		return refuse(unknownTenant, "tenant", "names "+sub.Tenant+", which does not exist")
+	}
+	stored, err := s.fanout.PutSubscription(r.Context(), sub)
+	if err != nil {
+		return err
+	}
+	v := viewSubscription(&stored)
+	v.Secret = secret
+	w.Header().Set("Location", "/v1/subscriptions/"+stored.ID)
+	return reply(w, http.StatusCreated, v)
+}
+
+// patchSubscription is PATCH /v1/subscriptions/{id}, a JSON merge patch: what is absent stays,
+// null restores the default. The tenant cannot change.
+func (s *Server) patchSubscription(w http.ResponseWriter, r *http.Request) error {
+	if err := plain(r); err != nil {
+		return err
+	}
+	o, err := s.readObject(w, r, true)
+	if err != nil {
+		return err
+	}
+	return s.alone(r.Context(), func() error {
+		sub, err := s.subscription(r)
+		if err != nil {
+			return err
+		}
+		s.readSubscription(o, &sub)
+		if err := o.err(); err != nil {
+			return err
+		}
+		stored, err := s.fanout.PutSubscription(r.Context(), sub)
+		if err != nil {
+			return err
+		}
+		return reply(w, http.StatusOK, viewSubscription(&stored))
+	})
+}
+
+func (s *Server) deleteSubscription(w http.ResponseWriter, r *http.Request) error {
+	if err := plain(r); err != nil {
+		return err
+	}
+	return s.alone(r.Context(), func() error {
+		sub, err := s.subscription(r)
+		if err != nil {
+			return err
+		}
+		if err := s.fanout.DeleteSubscription(r.Context(), sub.ID); err != nil {
+			return err
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	})
+}
+
+// readSubscription reads the fields that creation and patch share into sub.
+func (s *Server) readSubscription(o *object, sub *journal.Subscription) {
+	l := &sub.Limits
+	o.read("url", nil, s.parseURL(&sub.URL))
+	o.read("topics", nil, parseTopics(sub))
+	o.read("rate", func() { l.Rate, l.Burst = "", 0 }, parseRate(&l.Rate))
+	o.read("burst", func() { l.Burst = 0 }, parseWhole(1, maxBurst, func(n int64) { l.Burst = n }))
+	o.read("cap", func() { l.Cap = nil }, parseWhole(0, maxCap, func(n int64) { l.Cap = new(int(n)) }))
+	o.read("timeout", func() { l.Timeout = 0 }, parseTimeout(&l.Timeout))
+	o.read("attempts", func() { l.Attempts = 0 }, parseWhole(1, maxAttempts, func(n int64) { l.Attempts = uint32(n) }))
+	o.read("on_limit", func() { l.Drop = false }, parseOnLimit(&l.Drop))
+	o.read("outcomes", func() { sub.Outcomes = nil }, parseOutcomes(o, sub))
+	o.read("secrets", nil, parseSecrets(&sub.Secrets))
+	o.read("paused", func() { sub.Paused = false }, parseBool(&sub.Paused))
+	settleBurst(o, l)
+}
+
+// settleBurst gives a rate without a burst one second's worth, and holds both against the
+// bucket's ranges.
+func settleBurst(o *object, l *journal.Limits) {
+	if !o.has("rate") && !o.has("burst") {
+		return
+	}
+	r, err := limit.ParseRate(l.Rate, 1)
+	if l.Rate == "" || err != nil || r.IsUnlimited() || r.IsPaused() {
+		if o.has("burst") && l.Burst != 0 {
+			o.bad("burst", "needs a rate that is a number")
+		}
+		l.Burst = 0
+		return
+	}
+	if l.Burst == 0 {
+		l.Burst = int64(max(1, math.Ceil(r.PerSecond())))
+	}
+	if _, err := limit.ParseRate(l.Rate, l.Burst); err != nil {
+		o.bad("rate", "does not fit its burst: "+err.Error())
+	}
+}
+
+func (s *Server) parseURL(to *string) func(json.RawMessage) string {
+	return func(raw json.RawMessage) string {
+		u, is := text(raw)
+		if !is {
+			return "text"
+		}
+		if err := s.checkURL(u); err != nil {
+			return "a URL that may be sent to: " + strings.TrimPrefix(err.Error(), "url: ")
+		}
+		*to = u
+		return ""
+	}
+}
+
+func parseTopics(sub *journal.Subscription) func(json.RawMessage) string {
+	return func(raw json.RawMessage) string {
+		list, is := texts(raw)
+		if !is || len(list) == 0 || len(list) > maxTopics {
+			return fmt.Sprintf("a list of 1 to %d patterns", maxTopics)
+		}
+		for i, p := range list {
+			if !topic.ValidPattern(p) {
+				return "patterns: " + topic.PatternRule
+			}
+			if slices.Contains(list[:i], p) {
+				return "a list of different patterns"
+			}
+		}
+		sub.Versions = []journal.Version{{Topics: list, Active: true}}
+		return ""
+	}
+}
+
+// parseRate takes "20/s", "unlimited", and 0 or "0" for paused.
+func parseRate(to *string) func(json.RawMessage) string {
+	return func(raw json.RawMessage) string {
+		s, is := text(raw)
+		if string(raw) == "0" {
+			s, is = "0", true
+		}
+		if _, err := limit.ParseRate(s, 1); !is || err != nil {
+			return `text such as "20/s" or "10/m", "unlimited", or 0 for paused`
+		}
+		*to = s
+		return ""
+	}
+}
+
+func parseTimeout(to *time.Duration) func(json.RawMessage) string {
+	return func(raw json.RawMessage) string {
+		s, is := text(raw)
+		d, err := config.ParseDuration(s)
+		if !is || err != nil || d < minTimeout || d > maxTimeout {
+			return `a duration with a unit, from "10ms" to "10m"`
+		}
+		*to = d
+		return ""
+	}
+}
+
+func parseOnLimit(drop *bool) func(json.RawMessage) string {
+	return func(raw json.RawMessage) string {
+		s, _ := text(raw)
+		*drop = s == "drop"
+		if s != "drop" && s != "defer" {
+			return "defer or drop"
+		}
+		return ""
+	}
+}
+
+func parseOutcomes(o *object, sub *journal.Subscription) func(json.RawMessage) string {
+	return func(raw json.RawMessage) string {
+		const rule = `an object from statuses ("404", "4xx") to classes (delivered, rejected, gone, throttled, slow, retry)`
+		inner, bad := parseObject(raw, "outcomes.")
+		if bad != "" {
+			return rule
+		}
+		o.problems = append(o.problems, inner.problems...)
+		m := map[string]string{}
+		for _, status := range inner.order {
+			class, is := text(inner.fields[status])
+			if !is {
+				return rule
+			}
+			m[status] = class
+		}
+		if delivery.CheckOutcomes(m) != nil {
+			return rule
+		}
+		sub.Outcomes = m
+		return ""
+	}
+}
+
+func parseSecrets(to *[][]byte) func(json.RawMessage) string {
+	return func(raw json.RawMessage) string {
+		list, is := texts(raw)
+		rule := fmt.Sprintf("a list of 1 to %d secrets, each whsec_ and the base64 of %d to %d bytes", maxSecrets, delivery.MinSecret, delivery.MaxSecret)
+		if !is || len(list) == 0 || len(list) > maxSecrets {
+			return rule
+		}
+		keys := make([][]byte, len(list))
+		for i, s := range list {
+			key, err := delivery.ParseSecret(s)
+			if err != nil {
+				return rule
+			}
+			keys[i] = key
+		}
+		*to = keys
+		return ""
+	}
+}

@@ -1,0 +1,126 @@
+package torture
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+)
+
+// cutWindow is how long before a kill an answer may come and yet be repeated: it was not on disk.
+const cutWindow = 200 * time.Millisecond
+
+// verdict is what the judge found out about duplicates.
+type verdict struct {
+	duplicates int           // requests after, or beside, one that was answered with 2xx
+	inFlight   int           // of those: the first was in flight at the kill
+	furthest   time.Duration // the largest distance from an answer to the kill that excuses the repetition
+}
+
+// judgeDuplicates fails the test for every request that repeats a delivered one without a kill that
+// excuses it: the first was in flight then, or answered less than cutWindow before.
+func judgeDuplicates(t *testing.T, e *endpoint, kills []time.Duration) (v verdict) {
+	t.Helper()
+	for id, rs := range e.byID() {
+		for i, first := range rs {
+			if !first.accepted() {
+				continue
+			}
+			for _, again := range rs[i+1:] {
+				v.duplicates++
+				distance, excused := excuse(first, again, kills)
+				switch {
+				case !excused:
+					t.Errorf("%s: %s arrived again at %v as attempt %d, no kill since it was accepted (arrived %v, answered %v)",
+						e.name, id, again.at, again.attempt, first.at, first.answered)
+				case distance >= cutWindow:
+					t.Errorf("%s: %s arrived again at %v; answered %v before the kill", e.name, id, again.at, distance)
+				case distance <= 0:
+					v.inFlight++
+				}
+				if excused {
+					v.furthest = max(v.furthest, distance)
+				}
+			}
+			break
+		}
+	}
+	return v
+}
+
+// excuse finds the first kill between two requests of one delivery, and how long before it the first
+// was answered: 0 or less when it was in flight.
+func excuse(first, again request, kills []time.Duration) (time.Duration, bool) {
+	for _, k := range kills {
+		if first.at <= k && k <= again.at {
+			return k - first.answered, true
+		}
+	}
+	return 0, false
+}
+
+// judgeDelivered fails the test for every acknowledged trigger that its subscription has neither
+// accepted nor, where refused says so, refused. It returns what was seen.
+func judgeDelivered(t *testing.T, e *endpoint, acked map[string]trigger, refused func(id string) bool) (accepted, rejected, unacked int) {
+	t.Helper()
+	missing := 0
+	seen := e.byID()
+	for _, id := range slices.Sorted(maps.Keys(acked)) {
+		ok := slices.ContainsFunc(seen[id], func(r request) bool { return r.accepted() || refused(id) && r.status == 422 })
+		if ok {
+			continue
+		}
+		if missing++; missing <= 5 {
+			t.Errorf("%s: acknowledged trigger %+v is lost; its requests: %+v", e.name, acked[id], seen[id])
+		}
+	}
+	if missing > 0 {
+		t.Errorf("%s: %d of %d lost", e.name, missing, len(acked))
+	}
+	for id, rs := range seen {
+		if _, ok := acked[id]; !ok {
+			unacked++
+		}
+		if slices.ContainsFunc(rs, func(r request) bool { return r.accepted() }) {
+			accepted++
+		} else if refused(id) {
+			rejected++
+		}
+	}
+	return accepted, rejected, unacked
+}
+
+// judgeRate fails the test if any interval has more arrivals than burst + rate * T + cap: transit may
+// bunch the requests of one cap.
+func judgeRate(t *testing.T, e *endpoint, rate float64, burst, limit int) {
+	t.Helper()
+	rs := e.requests()
+	// Arrivals i..j are too many if j-i+1 > burst+cap + rate*(at(j)-at(i)): keep the i with the least i - rate*at(i).
+	least := 0.0
+	for j, r := range rs {
+		at := r.at.Seconds()
+		if x := float64(j) - rate*at; j == 0 || x < least {
+			least = x
+		}
+		if over := float64(j+1) - rate*at - least; over > float64(burst+limit)+1e-9 {
+			t.Errorf("%s: at %v the contract of %v/s and %d at once was exceeded: %.1f", e.name, r.at, rate, burst, over)
+			return
+		}
+	}
+}
+
+// judgeIDs fails the test if a trigger has two ids: one that was posted again with its key would have
+// become a second trigger. ids is by the trigger's name, over all endpoints.
+func judgeIDs(t *testing.T, e *endpoint, ids map[string]string) {
+	t.Helper()
+	for _, r := range e.requests() {
+		if r.posted == "" {
+			t.Errorf("%s: %s came without its payload", e.name, r.id)
+			continue
+		}
+		if known, ok := ids[r.posted]; ok && known != r.id {
+			t.Errorf("%s: trigger %s came as %s and as %s", e.name, r.posted, known, r.id)
+		}
+		ids[r.posted] = r.id
+	}
+}
