@@ -42,6 +42,7 @@ func (f *Fanout) expireOld() {
 		return
 	}
 	f.expire(before)
+	f.purgeOld(f.clock.ms(f.clock.now() - f.opts.KeepDead))
 }
 
 // checkpoint writes the whole state, and lets the log be trimmed below what it needs.
@@ -101,6 +102,28 @@ func laneState(l *lane, v engine.LaneView) journal.LaneState {
 
 func stored(r ref) journal.Ref {
 	return journal.Ref{Position: r.pos, Stamp: r.stamp(), Attempt: r.attempt(), Reason: r.reason(), Due: r.due()}
+}
+
+// purgeOld forgets the dead letters that died before the anchored millisecond.
+func (f *Fanout) purgeOld(before int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.clock.now()
+	for _, l := range f.index.lanes {
+		if l == nil || l.removed {
+			continue
+		}
+		n := 0
+		for ; n < len(l.dead) && l.dead[n].stamp() < before; n++ {
+			f.journal.Record(f.record(l, journal.Purged, l.dead[n]))
+		}
+		if n > 0 {
+			l.dead = l.dead[n:]
+			f.forget(l, n)
+			f.engine.Settle(now, l.id, engine.ToPurged, uint32(n))
+			f.dirty = true
+		}
+	}
 }
 
 // expire buries what has waited beyond the horizon. Positions are in order of acceptance, so one

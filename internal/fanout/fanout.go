@@ -89,6 +89,9 @@ func newFanout(o Options) *Fanout {
 	if o.CheckpointEvery == 0 {
 		o.CheckpointEvery = 30 * time.Second
 	}
+	if o.KeepDead == 0 {
+		o.KeepDead = 30 * 24 * time.Hour
+	}
 	f := &Fanout{
 		opts: o, journal: o.Journal, log: o.Logger, clock: newAnchor(),
 		nudge: make(chan struct{}, 1), moved: make(chan struct{}, 1),

@@ -249,6 +249,11 @@ func TestGoneDisablesAndKeeps(t *testing.T) {
 	if got := len(b.to.requests(url("gone"))); got != n {
 		t.Errorf("%d more requests after 410", got-n)
 	}
+	b.to.mu.Lock()
+	delete(b.to.answer, url("gone"))
+	b.to.mu.Unlock()
+	edit(t, b, sub, func(s *journal.Subscription) { s.Disabled = "" })
+	b.until(sub, "drain", delivered(5))
 }
 
 // A tenant over its backlog quota pays alone: a list or a broadcast makes its delivery dead, and
@@ -340,4 +345,28 @@ func TestBudgetBoundsAttemptsWithoutABreaker(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What has waited beyond the horizon is dead, and what has been dead beyond its time is purged; both
+// stay in the account, over a restart too.
+func TestExpiryAndRetentionAreAccountedFor(t *testing.T) {
+	b := start(t, nil)
+	b.tenant("acme")
+	sub := b.subscribe("acme", "limited", journal.Limits{Rate: "1/h", Burst: 1})
+	receipts := b.post(10, "acme")
+	b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 9 })
+	b.expire(receipts[5].Position)
+	s := b.until(sub, "expiry", func(s LaneStatus) bool { return s.Counters.Dead > 0 })
+	if s.Counters.Dead != 4 || s.Counters.Parked != 5 {
+		t.Fatalf("after the horizon passed: %+v, want 4 dead and 5 parked", s.Counters)
+	}
+	b.crash()
+	b.until(sub, "recovery", func(s LaneStatus) bool { return s.Counters.Dead == 4 && s.Counters.Parked == 5 })
+	b.purgeOld(b.clock.ms(b.clock.now() + time.Minute))
+	s = b.until(sub, "purge", func(s LaneStatus) bool { return s.Counters.Dead == 0 })
+	if s.Counters.Cancelled != 4 || s.Counters.Parked != 5 {
+		t.Fatalf("after the purge: %+v, want 4 cancelled", s.Counters)
+	}
+	b.restart()
+	b.until(sub, "recovery", func(s LaneStatus) bool { return s.Counters.Cancelled == 4 && s.Counters.Parked == 5 })
 }

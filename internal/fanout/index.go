@@ -168,12 +168,18 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 		return err
 	}
 	newURL := l != nil && l.sub.URL != s.URL && !restoring
+	enabled := l != nil && l.sub.Disabled != "" && s.Disabled == ""
 	err = f.engine.Apply(f.clock.now(), engine.PutLane{NewURL: newURL, LaneSpec: engine.LaneSpec{
 		Lane: engine.LaneID(s.Lane), Tenant: tn.id, Host: f.index.host(s.URL),
 		Profile: profile, Paused: s.Paused || s.Disabled != "",
 	}})
 	if err != nil {
 		return fmt.Errorf("fanout: subscription %s: %w", s.ID, err)
+	}
+	if enabled {
+		if err := f.engine.Apply(f.clock.now(), engine.PauseLane{Lane: l.id, Paused: s.Paused}); err != nil {
+			return fmt.Errorf("fanout: enable %s: %w", s.ID, err)
+		}
 	}
 	if l == nil {
 		l = &lane{id: engine.LaneID(s.Lane), tenant: tn, part: journal.PartitionOf(s.Tenant)}
