@@ -71,20 +71,28 @@ func (e *Engine) putTenant(now time.Duration, c PutTenant) error {
 	e.tenants.grow(uint32(c.Tenant))
 	t := e.tenants.at(uint32(c.Tenant))
 	t.known = true
-	e.setWeight(t, int32(max(c.Weight, 1)))
+	e.setWeight(now, c.Tenant, t, int32(max(c.Weight, 1)))
 	if t.suspended != c.Suspended {
 		t.suspended = c.Suspended
 		e.replaceLanesOf(now, c.Tenant)
 	}
-	e.reclassifyAll(now)
 	return nil
 }
 
-func (e *Engine) setWeight(t *tenant, w int32) {
-	if t.active > 0 {
-		e.activeWeight += int64(w - t.weight)
-	}
+// setWeight changes a tenant's weight, and with it, if it is active, everybody's
+// nominal share.
+func (e *Engine) setWeight(now time.Duration, id TenantID, t *tenant, w int32) {
+	by := int64(w - t.weight)
 	t.weight = w
+	if t.active == 0 || by == 0 {
+		return
+	}
+	e.activeWeight += by
+	if by < 0 {
+		e.reclassifyAll(now)
+	} else {
+		e.reclassify(now, id, t)
+	}
 }
 
 // replaceLanesOf places a tenant's lanes anew after it was suspended or resumed.
@@ -199,11 +207,13 @@ func (e *Engine) editLane(now time.Duration, l *lane, c *PutLane) {
 	is.Rate.Change(&l.bucket, now, &was.Rate)
 	e.profiles.release(old)
 	if c.NewURL {
+		if l.breaker.NextProbe() > 0 {
+			l.startRamp()
+		}
 		is.Breaker.Reset(&l.breaker)
 		l.window.Failures = 0
 		l.flags &^= laneDisabled
 		l.pausedUntil, l.strikes = 0, 0
-		l.startRamp()
 	}
 }
 

@@ -123,7 +123,7 @@ func TestOneThatWakesGetsItsShareAndNoCreditForIdleTime(t *testing.T) {
 	s.run(10 * time.Second)
 	s.fill(2, 10_000)
 	s.run(10*time.Second + 20*time.Millisecond) // one service time
-	if s.out[2] != 20 {
+	if s.out[2] < 19 || s.out[2] > 21 {
 		t.Errorf("one service time after waking it holds %d of 60 slots, its share is 20", s.out[2])
 	}
 	used := s.usedIn(12 * time.Second)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"container/heap"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -17,23 +16,57 @@ type entry struct {
 	cost    uint32
 }
 
-// backlog is a lane's waiting deliveries, the next one first.
-type backlog []entry
+// ordered is a value that a heap orders.
+type ordered[T any] interface{ before(T) bool }
 
-func (b backlog) Len() int { return len(b) }
-func (b backlog) Less(i, j int) bool {
-	if b[i].at != b[j].at {
-		return b[i].at < b[j].at
+// pile is a binary heap of values, the first on top.
+type pile[T ordered[T]] []T
+
+func (p *pile[T]) push(x T) {
+	q := append(*p, x)
+	i := len(q) - 1
+	for i > 0 && x.before(q[(i-1)/2]) {
+		q[i] = q[(i-1)/2]
+		i = (i - 1) / 2
 	}
-	return b[i].seq < b[j].seq
+	q[i] = x
+	*p = q
 }
-func (b backlog) Swap(i, j int) { b[i], b[j] = b[j], b[i] }
-func (b *backlog) Push(x any)   { *b = append(*b, x.(entry)) }
-func (b *backlog) Pop() any {
-	old := *b
-	x := old[len(old)-1]
-	*b = old[:len(old)-1]
-	return x
+
+func (p *pile[T]) pop() T {
+	q := *p
+	top, last := q[0], q[len(q)-1]
+	q = q[:len(q)-1]
+	i := 0
+	for {
+		c := 2*i + 1
+		if c >= len(q) {
+			break
+		}
+		if c+1 < len(q) && q[c+1].before(q[c]) {
+			c++
+		}
+		if !q[c].before(last) {
+			break
+		}
+		q[i] = q[c]
+		i = c
+	}
+	if len(q) > 0 {
+		q[i] = last
+	}
+	*p = q
+	return top
+}
+
+// backlog is a lane's waiting deliveries, the next one first.
+type backlog = pile[entry]
+
+func (x entry) before(y entry) bool {
+	if x.at != y.at {
+		return x.at < y.at
+	}
+	return x.seq < y.seq
 }
 
 // driver does a driver's duties, plainly.
@@ -41,7 +74,7 @@ type driver struct {
 	e       *Engine
 	now     time.Duration
 	seq     uint64
-	lanes   map[LaneID]*backlog
+	lanes   []*backlog
 	started func(Ticket, entry) // told of every start
 }
 
@@ -49,7 +82,7 @@ func newDriver(c Config) *driver {
 	if c.Rand == nil {
 		c.Rand = rand.New(rand.NewPCG(1, 2))
 	}
-	return &driver{e: New(c), lanes: map[LaneID]*backlog{}, started: func(Ticket, entry) {}}
+	return &driver{e: New(c), started: func(Ticket, entry) {}}
 }
 
 func (d *driver) apply(t testing.TB, changes ...Change) {
@@ -68,12 +101,10 @@ func (d *driver) lane(t testing.TB, tenant TenantID, id LaneID, p Profile) {
 }
 
 func (d *driver) backlog(id LaneID) *backlog {
-	b := d.lanes[id]
-	if b == nil {
-		b = &backlog{}
-		d.lanes[id] = b
+	for len(d.lanes) <= int(id) {
+		d.lanes = append(d.lanes, new(backlog))
 	}
-	return b
+	return d.lanes[id]
 }
 
 // state tells the engine what waits.
@@ -93,7 +124,7 @@ func (d *driver) park(id LaneID, v Verdict, born time.Duration, cost uint32) {
 	if v.Due {
 		x.at, x.own = v.At, true
 	}
-	heap.Push(d.backlog(id), x)
+	d.backlog(id).push(x)
 	d.state(id)
 }
 
@@ -117,7 +148,7 @@ func (d *driver) next() (Grant, bool) {
 	if !ok {
 		return g, false
 	}
-	x := heap.Pop(d.backlog(g.Lane)).(entry)
+	x := d.backlog(g.Lane).pop()
 	d.state(g.Lane)
 	d.started(g.Ticket, x)
 	return g, true
@@ -149,12 +180,14 @@ func (d *driver) finish(k Ticket, r Result) Verdict {
 // flush makes all retries due now, in their order.
 func (d *driver) flush(id LaneID) {
 	b := d.backlog(id)
-	for i := range *b {
-		if x := &(*b)[i]; x.own {
+	old := *b
+	*b = nil
+	for _, x := range old {
+		if x.own {
 			x.at, x.own = min(x.at, d.now), false
 		}
+		b.push(x)
 	}
-	heap.Init(b)
 	d.state(id)
 }
 

@@ -189,25 +189,34 @@ func (w *waiters) drop(i uint32) {
 
 // enqueue adds a lane to a queue.
 func (e *Engine) enqueue(q *queue, h HostID, id uint32, l *lane, t *tenant) {
-	name := waiterID{host: h, tenant: l.tenant}
+	name := e.waiterName(h, l)
 	i, ok := e.waiters.find(name)
 	if !ok {
 		i = e.waiters.add(name, t.virtual)
 		q.heap.Push((*waiterOrder)(e), i)
 	}
-	e.waiters.all[i].lanes.Push((*laneOrder)(e), id)
+	e.waiters.all[i].lanes.Push(e.readyOrder(), id)
+}
+
+// waiterName returns where a lane waits. When the order is Arrival, tenants play
+// no part: all wait as one.
+func (e *Engine) waiterName(h HostID, l *lane) waiterID {
+	if e.order == Arrival {
+		return waiterID{host: h}
+	}
+	return waiterID{host: h, tenant: l.tenant}
 }
 
 func (e *Engine) waiterOf(h HostID, l *lane) *waiter {
-	i, _ := e.waiters.find(waiterID{host: h, tenant: l.tenant})
+	i, _ := e.waiters.find(e.waiterName(h, l))
 	return &e.waiters.all[i]
 }
 
 // dequeue takes a lane out of a queue.
 func (e *Engine) dequeue(q *queue, h HostID, l *lane) {
-	i, _ := e.waiters.find(waiterID{host: h, tenant: l.tenant})
+	i, _ := e.waiters.find(e.waiterName(h, l))
 	w := &e.waiters.all[i]
-	w.lanes.Remove((*laneOrder)(e), l.pos)
+	w.lanes.Remove(e.readyOrder(), l.pos)
 	if w.lanes.Len() == 0 {
 		q.heap.Remove((*waiterOrder)(e), w.pos)
 		e.waiters.drop(i)

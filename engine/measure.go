@@ -16,7 +16,8 @@ import (
 //   - Served over entitled. Whose demand is within its share is entitled to all
 //     that its own limits let through, each within a second of its offer. Whose
 //     demand is above is entitled to the share (to its nominal at most, if it has
-//     no quick lane and so may not borrow), and is served by what it started.
+//     no quick lane and so may not borrow), and is served by what it started or
+//     holds.
 //
 // A window is judged one round later, when the second of its last offer is over.
 
@@ -36,7 +37,7 @@ type round struct {
 
 	demand, share float32 // slots
 	entitled      float32 // slots, of the window before; 0: to all it offered
-	used          float32 // slots started in the window before
+	used          float32 // slots started in the window before, or held at its end
 	served        float32 // of the window judged last
 	judged        bool    // it had an entitlement in that window
 }
@@ -60,19 +61,31 @@ func (m *measure) begin(now time.Duration) {
 }
 
 // offered notes a first offer that the lane's own limits let through: sent, or
-// refused for want of a slot, or behind a head that waits for one.
-func (e *Engine) offered(l *lane, t *tenant, d Delivery, r Reason) {
-	if d.Attempt > 0 {
-		return
-	}
+// refused for want of a slot, or behind others that wait for one.
+func (e *Engine) offered(now time.Duration, l *lane, t *tenant, p *profile, d Delivery, r Reason) {
 	switch {
+	case d.Attempt > 0:
+		return
 	case r == None:
 		t.round.prompt[0]++
-	case r == BySlots, r == ByOrder && l.at.ready():
-	default:
+	case r != BySlots && r != ByOrder || !e.through(now, l, t, p):
 		return
 	}
 	t.round.through[0]++
+}
+
+// through reports whether only slots keep a fresh delivery and all before it:
+// contract and cap have room for them, and the lane may borrow. (Who wants a slot
+// for a slow lane beyond its nominal is held back by its own slowness.)
+func (e *Engine) through(now time.Duration, l *lane, t *tenant, p *profile) bool {
+	ahead := int64(l.waiting)
+	if ahead > 0 && !l.at.ready() {
+		return false
+	}
+	if p.Rate.Left(&l.bucket, now) <= ahead || l.cap >= 0 && int64(l.inFlight)+ahead >= int64(l.cap) {
+		return false
+	}
+	return e.order == Arrival || t.slowOut < e.nominal(t) || l.quick(now)
 }
 
 // started notes a start.
@@ -106,29 +119,33 @@ func (e *Engine) measureDue(now time.Duration) {
 		return
 	}
 	window := (now - m.began).Seconds()
-	e.judge()
-	e.share(window)
-	e.turn()
-	if e.retire(now); len(e.active) == 0 {
+	e.survey(window)
+	m.sharer.MaxMin(float64(e.slots), m.demands, m.shares)
+	e.turn(now, window)
+	if len(e.active) == 0 {
 		m.next = 0
 		return
 	}
 	m.begin(now)
 }
 
-// judge closes the window before the open one.
-func (e *Engine) judge() {
+// survey judges the window before the open one, and gathers the open one's
+// demands.
+func (e *Engine) survey(window float64) {
 	m := &e.measure
-	m.ratios, m.short = m.ratios[:0], 0
+	m.ratios, m.demands, m.shares, m.short = m.ratios[:0], m.demands[:0], m.shares[:0], 0
 	for _, id := range e.active {
-		r := &e.tenants.at(uint32(id)).round
-		if r.served, r.judged = r.ratio(); !r.judged {
-			continue
+		t := e.tenants.at(uint32(id))
+		r := &t.round
+		if r.served, r.judged = r.ratio(); r.judged {
+			m.ratios = append(m.ratios, float64(r.served))
+			if r.served < shortBelow {
+				m.short++
+			}
 		}
-		m.ratios = append(m.ratios, float64(r.served))
-		if r.served < shortBelow {
-			m.short++
-		}
+		want := float64(r.first)/window + float64(t.wants)/microSlots
+		m.demands = append(m.demands, fair.Demand{Want: want, Weight: float64(t.weight)})
+		m.shares = append(m.shares, 0)
 	}
 	m.jain, m.entitled = fair.Jain(m.ratios), len(m.ratios)
 }
@@ -145,51 +162,9 @@ func (r *round) ratio() (float32, bool) {
 	return 0, false
 }
 
-// share measures the demands of the open window and divides the slots.
-func (e *Engine) share(window float64) {
-	m := &e.measure
-	m.demands, m.shares = m.demands[:0], m.shares[:0]
-	for _, id := range e.active {
-		t := e.tenants.at(uint32(id))
-		want := float64(t.round.first)/window + float64(t.wants)/microSlots
-		m.demands = append(m.demands, fair.Demand{Want: want, Weight: float64(t.weight)})
-		m.shares = append(m.shares, 0)
-	}
-	m.sharer.MaxMin(float64(e.slots), m.demands, m.shares)
-	for i, id := range e.active {
-		t := e.tenants.at(uint32(id))
-		e.entitle(t, m.demands[i].Want, m.shares[i], window)
-	}
-}
-
-// entitle sets what the open window is judged by, one round later.
-func (e *Engine) entitle(t *tenant, want, share, window float64) {
-	r := &t.round
-	r.demand, r.share = float32(want), float32(share)
-	r.used = float32(float64(r.started) / window)
-	if share >= want {
-		r.entitled = 0
-		return
-	}
-	if e.order == Fair && !r.lent && t.quick.Len() == 0 {
-		share = min(share, float64(e.nominal(t)))
-	}
-	r.entitled = float32(share)
-}
-
-// turn opens the next window.
-func (e *Engine) turn() {
-	for _, id := range e.active {
-		r := &e.tenants.at(uint32(id)).round
-		r.through = [2]uint32{0, r.through[0]}
-		r.prompt = [2]uint32{0, r.prompt[0]}
-		r.started, r.first, r.lent = 0, 0, false
-	}
-}
-
-// retire takes out the tenants that were idle for a minute, and sorts the rest
-// by the nominal shares that this leaves.
-func (e *Engine) retire(now time.Duration) {
+// turn closes the open window and opens the next. Tenants that were idle for a
+// minute go, and the rest is sorted by the nominal shares that this leaves.
+func (e *Engine) turn(now time.Duration, window float64) {
 	before := e.activeWeight
 	for i := len(e.active) - 1; i >= 0; i-- {
 		t := e.tenants.at(uint32(e.active[i]))
@@ -198,11 +173,32 @@ func (e *Engine) retire(now time.Duration) {
 		}
 		if now-t.lastActive >= activeFor {
 			e.deactivate(t)
+			continue
 		}
+		e.entitle(t, e.measure.demands[i].Want, e.measure.shares[i], window)
+		r := &t.round
+		r.through = [2]uint32{0, r.through[0]}
+		r.prompt = [2]uint32{0, r.prompt[0]}
+		r.started, r.first, r.lent = 0, 0, false
 	}
 	if e.activeWeight != before {
 		e.reclassifyAll(now)
 	}
+}
+
+// entitle sets what the open window is judged by, one round later.
+func (e *Engine) entitle(t *tenant, want, share, window float64) {
+	r := &t.round
+	r.demand, r.share = float32(want), float32(share)
+	r.used = max(float32(float64(r.started)/window), float32(t.inFlight))
+	if share >= want {
+		r.entitled = 0
+		return
+	}
+	if e.order == Fair && !r.lent && t.quick.Len() == 0 {
+		share = min(share, float64(e.nominal(t)))
+	}
+	r.entitled = float32(share)
 }
 
 // reclassifyAll puts every ready tenant where it belongs after the nominal

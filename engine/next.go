@@ -81,6 +81,7 @@ func (e *Engine) sendHead(now time.Duration, id uint32, l *lane, h head) Grant {
 // start takes slot, token, permit and budget for an attempt whose checks have
 // passed. The lane must not be in a heap.
 func (e *Engine) start(now time.Duration, l *lane, t *tenant, p *profile, k Ticket, with head) (Ticket, int64) {
+	l.flags |= laneUsed
 	k.LaneGen, k.Host, k.Started = uint32(l.gen), l.host, now
 	k.Flags |= startFlags(with)
 	if !l.quick(now) {

@@ -44,7 +44,7 @@ func (e *Engine) Offer(now time.Duration, d Delivery) Verdict {
 		e.shared(now, l, t, p, d, permit.Probe, &den)
 	}
 	perm := e.paid(now, l, p, d.Attempt, permit, &den)
-	e.offered(l, t, d, den.reason)
+	e.offered(now, l, t, p, d, den.reason)
 	if den.reason != None {
 		return e.deny(l, p, d, den)
 	}

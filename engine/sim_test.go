@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"container/heap"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -23,10 +22,9 @@ type sim struct {
 	serve func(id LaneID) (took time.Duration, r Result)
 
 	tenantOf []TenantID
-	used     []float64 // slot seconds by tenant, integrated
-	out      []int     // in flight by tenant
-	since    time.Duration
-	most     int // in flight at once, platform
+	used     []float64       // slot seconds by tenant, integrated
+	since    []time.Duration // until when
+	out      []int           // in flight by tenant
 
 	starts map[LaneID]int
 	waits  map[LaneID][]time.Duration // from acceptance to start, of first attempts
@@ -43,11 +41,9 @@ type event struct {
 	do     func()
 }
 
-type events []event
+type events = pile[event]
 
-func (q events) Len() int { return len(q) }
-func (q events) Less(i, j int) bool {
-	a, b := q[i], q[j]
+func (a event) before(b event) bool {
 	switch {
 	case a.at != b.at:
 		return a.at < b.at
@@ -55,14 +51,6 @@ func (q events) Less(i, j int) bool {
 		return a.kind < b.kind
 	}
 	return a.seq < b.seq
-}
-func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *events) Push(x any)   { *q = append(*q, x.(event)) }
-func (q *events) Pop() any {
-	old := *q
-	x := old[len(old)-1]
-	*q = old[:len(old)-1]
-	return x
 }
 
 func newSim(t testing.TB, c Config) *sim {
@@ -84,7 +72,7 @@ func (s *sim) add(tenant TenantID, id LaneID, p Profile) {
 	}
 	s.tenantOf[id] = tenant
 	for len(s.used) <= int(tenant) {
-		s.used, s.out = append(s.used, 0), append(s.out, 0)
+		s.used, s.out, s.since = append(s.used, 0), append(s.out, 0), append(s.since, s.now)
 	}
 }
 
@@ -94,14 +82,13 @@ func (s *sim) fill(id LaneID, n int) {
 	b := s.backlog(id)
 	for range n {
 		s.seq++
-		heap.Push(b, entry{at: s.now, born: s.now, seq: s.seq, cost: 1})
+		b.push(entry{at: s.now, born: s.now, seq: s.seq, cost: 1})
 	}
 	s.state(id)
 }
 
 func (s *sim) start(k Ticket, x entry) {
-	s.out[s.tenantOf[k.Lane]]++
-	s.most = max(s.most, s.e.Stats(s.now).InFlight)
+	s.held(s.tenantOf[k.Lane], 1)
 	s.starts[k.Lane]++
 	if k.Attempt == 0 {
 		s.waits[k.Lane] = append(s.waits[k.Lane], s.now-x.born)
@@ -113,7 +100,7 @@ func (s *sim) start(k Ticket, x entry) {
 func (s *sim) push(x event) {
 	s.count++
 	x.seq = s.count
-	heap.Push(&s.events, x)
+	s.events.push(x)
 }
 
 // at does something at an instant.
@@ -148,20 +135,21 @@ func (s *sim) run(end time.Duration) {
 		}
 		s.step(next)
 	}
-	s.integrate(end)
 	s.to(end)
+	for i := range s.used {
+		s.held(TenantID(i), 0)
+	}
 }
 
 func (s *sim) step(at time.Duration) {
-	s.integrate(at)
 	s.to(at)
 	for len(s.events) > 0 && s.events[0].at <= at {
-		x := heap.Pop(&s.events).(event)
+		x := s.events.pop()
 		if x.do != nil {
 			x.do()
 			continue
 		}
-		s.out[s.tenantOf[x.ticket.Lane]]--
+		s.held(s.tenantOf[x.ticket.Lane], -1)
 		if x.result.Kind == OK {
 			s.done[x.ticket.Lane]++
 		}
@@ -170,16 +158,11 @@ func (s *sim) step(at time.Duration) {
 	}
 }
 
-// integrate adds the slot time since the last look.
-func (s *sim) integrate(at time.Duration) {
-	dt := (at - s.since).Seconds()
-	if dt <= 0 {
-		return
-	}
-	for i, n := range s.out {
-		s.used[i] += float64(n) * dt
-	}
-	s.since = at
+// held adds up a tenant's slot time before its number in flight changes.
+func (s *sim) held(t TenantID, by int) {
+	s.used[t] += float64(s.out[t]) * (s.now - s.since[t]).Seconds()
+	s.since[t] = s.now
+	s.out[t] += by
 }
 
 // usedIn runs to an instant and returns what each tenant used until then, from now.

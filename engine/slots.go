@@ -231,9 +231,9 @@ func (e *Engine) fixLane(l *lane, t *tenant) {
 	case inSlow:
 		t.slow.Fix((*laneOrder)(e), l.pos)
 	case inHost:
-		e.waiterOf(l.host, l).lanes.Fix((*laneOrder)(e), l.pos)
+		e.waiterOf(l.host, l).lanes.Fix(e.readyOrder(), l.pos)
 	case inReserve:
-		e.waiterOf(reserveHost, l).lanes.Fix((*laneOrder)(e), l.pos)
+		e.waiterOf(reserveHost, l).lanes.Fix(e.readyOrder(), l.pos)
 	}
 }
 
@@ -304,6 +304,14 @@ func (e *Engine) laneLess(a, b uint32) bool {
 		return x.virtual < y.virtual
 	}
 	return servedBefore(x.served, y.served, a, b)
+}
+
+// readyOrder is the order in which the lanes of one tenant go.
+func (e *Engine) readyOrder() fair.Items {
+	if e.order == Arrival {
+		return (*arrivalOrder)(e)
+	}
+	return (*laneOrder)(e)
 }
 
 // arrivalOrder orders ready lanes by when their heads fell due.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"container/heap"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -672,9 +671,11 @@ func (s *script) putLane(t *rapid.T, id LaneID) {
 	}
 	l.PutLane = c
 	if c.NewURL {
+		if l.breaker.Phase(0) != breaker.Closed {
+			l.window2, l.row = 1, 0
+		}
 		c.Profile.Breaker.Reset(&l.breaker)
 		l.window.Failures, l.disabled, l.pausedUntil, l.strikes = 0, false, 0, 0
-		l.window2, l.row = 1, 0
 	}
 	if l.paused && !c.Paused {
 		l.window2, l.row = 1, 0
@@ -769,17 +770,22 @@ func (s *script) offerBoth(t *rapid.T, id LaneID) {
 	s.w.touchWaiting(s.now)
 	kind, reason, at, _ := s.w.offer(s.now, Delivery{Lane: id, Cost: cost})
 	first := s.w.first(s.now)
+	held, firstHeld := s.woken(l), s.woken(first)
 	passes := kind == Send && len(*s.backlog(id)) > 0 && (*s.backlog(id))[0].at <= s.now
 	l.account.Offered++
 	v := s.offerCost(id, cost)
 	t.Logf("%v offer lane %d cost %d: %v %v at %v probe %v", s.now, id, cost, v.Kind, v.Reason, v.At, v.Ticket.Flags)
 	switch { // who waits for the host stands behind one that was woken for it
-	case reason == BySlots && v.Kind == Send && s.woken(first):
+	case reason == BySlots && v.Kind == Send && firstHeld:
 		kind, reason = Send, None
-	case kind == Send && v.Reason == BySlots && s.woken(l):
+	case kind == Send && v.Reason == BySlots && held:
 		kind, reason, passes = Park, BySlots, false
 	}
 	if v.Kind != kind || v.Reason != reason || reason != ByOrder && v.At != at {
+		for _, o := range s.w.lanes {
+			m := s.e.lane(o.Lane)
+			t.Logf("lane %d tenant %d: at %d pos %d due %v served %d virtual %v tenant's %v waiting %d could %v", o.Lane, o.Tenant, m.at, m.pos, m.headDue, m.served, m.virtual, s.e.tenants.at(uint32(o.Tenant)).virtual, m.waiting, s.w.could(s.now, o))
+		}
 		t.Fatalf("offer to lane %d at %v: got %v %v until %v, want %v %v until %v", id, s.now, v.Kind, v.Reason, v.At, kind, reason, at)
 	}
 	switch {
@@ -871,7 +877,7 @@ func (s *script) expireHead(id LaneID) {
 	if len(*b) == 0 {
 		return
 	}
-	heap.Pop(b)
+	b.pop()
 	s.e.Settle(s.now, id, ToExpired, 1)
 	s.state(id)
 	s.w.lanes[id].account.Parked--

@@ -13,10 +13,10 @@
 //
 // Over any span in which two tenants both wait all the time, what they used in
 // slot-seconds per weight differs by no more than the longest slot time, over
-// the smaller weight, times the slots that the two have in flight at the ends.
-// With charges that equal the slot times, one slot time over its weight is
-// enough. (Start-time fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996, theorem 1,
-// with the estimate in place of a known length.)
+// the smaller weight, times the slots that the two hold at most. This is
+// start-time fair queueing, whose bound is one packet of each (Goyal, Vin, Cheng,
+// SIGCOMM 1996, theorem 1), with many servers, so one of each for every slot,
+// and with an estimate in place of a length that only the end will tell.
 //
 // Nothing here reads a clock, allocates in steady state, or is safe for
 // concurrent use, Jain and the functions of virtual time excepted: they are pure.

@@ -23,10 +23,11 @@ func TestJainOnNamedValues(t *testing.T) {
 		{"one of 4,000 starves", starved(4000), 3999.0 / 4000},
 		{"squares that overflow", []float64{1e200, 3e200}, 0.8},
 		{"squares that vanish", []float64{1e-200, 3e-200}, 0.8},
+		{"close to equal, where rounding goes above 1", []float64{1, 1 - 1.0/(1<<53), 1 - 3.0/(1<<53)}, 1},
 		{"NaN and negative count as 0", []float64{1, math.NaN(), 1, -7}, 0.5},
 	}
 	for _, tt := range tests {
-		if got := Jain(tt.x); !near(got, tt.want) {
+		if got := Jain(tt.x); !near(got, tt.want) || got > 1 {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 // Demand is one tenant's claim on the capacity, in the capacity's unit.
 type Demand struct {
 	Want   float64 // NaN and what is below 0 count as 0
-	Weight float64 // 1..1000; NaN, infinite, 0 and below get no share
+	Weight float64 // a whole number, 1..1000; NaN, infinite, 0 and below get no share
 }
 
 // Sharer computes max-min shares and keeps its scratch memory: no allocation
@@ -49,8 +49,7 @@ func (s *Sharer) MaxMin(capacity float64, demands []Demand, out []float64) (leve
 	}
 	slices.SortFunc(s.claims, byNeed)
 	for i, c := range s.claims {
-		// At least c's own: subtraction leaves its rounding in the total.
-		if c.need*max(s.weight, c.weight) > s.left {
+		if c.need*s.weight > s.left {
 			return s.flood(s.claims[i:], demands, out)
 		}
 		s.satisfy(c, demands, out)
@@ -93,14 +92,10 @@ func (s *Sharer) satisfy(c claim, demands []Demand, out []float64) {
 	s.weight -= c.weight
 }
 
-// flood divides what is left among the claims and returns the level. Their
-// weights are summed afresh.
+// flood divides what is left among the claims, all that remain, and returns the
+// level.
 func (s *Sharer) flood(claims []claim, demands []Demand, out []float64) float64 {
-	weight := 0.0
-	for _, c := range claims {
-		weight += c.weight
-	}
-	level := max(s.left, 0) / weight
+	level := s.left / s.weight
 	for _, c := range claims {
 		out[c.index] = min(demands[c.index].Want, level*c.weight)
 	}

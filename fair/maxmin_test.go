@@ -3,6 +3,7 @@ package fair
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -22,6 +23,8 @@ func TestMaxMinOnNamedDemands(t *testing.T) {
 		{"just satisfied", 5, []Demand{{2, 1}, {3, 1}}, []float64{2, 3}, inf},
 		{"the unused share of one goes to the others", 10, []Demand{{2, 1}, {8, 1}, {9, 1}}, []float64{2, 4, 4}, 4},
 		{"textbook", 10, []Demand{{2, 1}, {2.6, 1}, {4, 1}, {5, 1}}, []float64{2, 2.6, 2.7, 2.7}, 2.7},
+		{"close to the level on both sides", 8, []Demand{{0.3, 1}, {1.05, 1}, {1.115, 1}, {5, 1}, {5, 1}, {5, 1}, {5, 1}, {5, 1}},
+			[]float64{0.3, 1.05, 6.65 / 6, 6.65 / 6, 6.65 / 6, 6.65 / 6, 6.65 / 6, 6.65 / 6}, 6.65 / 6},
 		{"by weight", 8, []Demand{{100, 1}, {100, 3}}, []float64{2, 6}, 2},
 		{"by weight, one satisfied", 10, []Demand{{100, 1}, {100, 3}, {2, 1000}}, []float64{2, 6, 2}, 2},
 		{"zero wants", 3, []Demand{{0, 1}, {5, 1}, {0, 1000}}, []float64{0, 3, 0}, 3},
@@ -35,7 +38,7 @@ func TestMaxMinOnNamedDemands(t *testing.T) {
 	}
 	var s Sharer
 	for _, tt := range tests {
-		out := make([]float64, len(tt.demands))
+		out := slices.Repeat([]float64{99}, len(tt.demands)) // of the last round
 		level := s.MaxMin(tt.capacity, tt.demands, out)
 		if level != tt.level && !near(level, tt.level) {
 			t.Errorf("%s: level %v, want %v", tt.name, level, tt.level)

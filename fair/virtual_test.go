@@ -16,6 +16,7 @@ type player struct {
 	every  float64 // seconds between its sends; 0: it always has one waiting
 	from   float64 // instant from which it offers
 	until  float64 // instant from which it does not; 0: never
+	slowed float64 // slot time from 5 s on, while the estimate stays at slot; 0: the same
 
 	virtual  float64
 	served   int // order of its last start
@@ -44,8 +45,8 @@ type model struct {
 }
 
 type running struct {
-	end, charged float64
-	player       uint32
+	begin, end, charged float64
+	player              uint32
 }
 
 func newModel(slots int, players ...player) *model {
@@ -53,7 +54,7 @@ func newModel(slots int, players ...player) *model {
 	for i := range m.players {
 		p := &m.players[i]
 		p.index, p.next = -1, p.from
-		m.longest = max(m.longest, p.slot)
+		m.longest = max(m.longest, p.slot, p.slowed)
 	}
 	return m
 }
@@ -113,7 +114,7 @@ func (m *model) finish() {
 		p := &m.players[r.player]
 		p.inFlight--
 		p.mean = p.slot
-		p.virtual = Correct(p.virtual, r.charged, p.slot, p.weight)
+		p.virtual = Correct(p.virtual, r.charged, r.end-r.begin, p.weight)
 		if p.index >= 0 {
 			m.ready.Fix(m, p.index)
 		}
@@ -158,7 +159,11 @@ func (m *model) start() {
 	p.inFlight++
 	p.most = max(p.most, p.inFlight)
 	p.waiting--
-	m.running = append(m.running, running{end: m.now + p.slot, charged: guess, player: id})
+	slot := p.slot
+	if p.slowed > 0 && m.now >= 5 {
+		slot = p.slowed
+	}
+	m.running = append(m.running, running{begin: m.now, end: m.now + slot, charged: guess, player: id})
 	if p.waiting == 0 {
 		m.ready.Remove(m, p.index)
 		return
@@ -277,6 +282,11 @@ func TestSlotsByVirtualTimeAreMaxMinShares(t *testing.T) {
 			{weight: 1000, slot: 0.05},
 		}},
 		{"half at 1 s, half at 20 ms", 20, halves(10, 1, 0.020)},
+		{"one of which the estimate says a tenth", 10, []player{
+			{weight: 1, slot: 0.02, slowed: 0.2},
+			{weight: 1, slot: 0.02},
+			{weight: 2, slot: 0.05},
+		}},
 		{"more tenants than slots", 12, halves(40, 0.05, 0.02)},
 		{"enough for all", 20, []player{
 			{weight: 1, slot: 0.05, every: 0.01},
@@ -288,9 +298,9 @@ func TestSlotsByVirtualTimeAreMaxMinShares(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newModel(tt.slots, tt.players...)
 			all := watchAll(m)
-			m.run(5)
+			m.run(10)
 			before := m.uses()
-			m.run(65)
+			m.run(70)
 			checkSpreads(t, m, all)
 			checkShares(t, m, before, 60)
 		})

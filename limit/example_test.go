@@ -35,7 +35,7 @@ func ExampleParseRate() {
 	// limit: burst 0: must be 1 to 1000000000 tokens
 }
 
-// Field case 9: a cost that can never pass is told apart from one that must wait.
+// A cost that can never pass is told apart from one that must wait.
 func ExampleRate_Take_never() {
 	rate, _ := limit.NewRate(100, time.Second, 5)
 	var level limit.Level

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -31,9 +30,6 @@ func newDemoCmd() *cobra.Command {
 				o.Progress, o.Live = cmd.ErrOrStderr(), false
 			}
 			_, err := demo.Run(ctx, o)
-			if err != nil && ctx.Err() != nil {
-				return errors.New("demo: interrupted; nothing is left behind")
-			}
 			return err
 		},
 	}

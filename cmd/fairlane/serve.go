@@ -66,10 +66,10 @@ func serve(ctx context.Context, f serveFlags, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "listening on %s, data in %s\n", running.URL(), c.Dir)
 	if made {
 		fmt.Fprintf(stdout, "export %s=%s\n", adminKeyVar, c.AdminKey)
 	}
+	fmt.Fprintf(stdout, "listening on %s, data in %s\n", running.URL(), c.Dir)
 	select {
 	case <-ctx.Done():
 		log.Info("stopping", "grace", c.StopGrace.String())

@@ -43,7 +43,8 @@ func expected(status int, hasWait bool) engine.Result {
 	return r
 }
 
-// Field case 39. Field case 34.
+// Field case 39.
+// Field case 34.
 func TestOutcomeTableOfEveryStatus(t *testing.T) {
 	for status := 0; status <= 999; status++ {
 		for _, hasWait := range []bool{false, true} {

@@ -12,13 +12,14 @@ import (
 )
 
 // Client is a Sender over HTTP/1.1. It writes the request itself, on the
-// caller's goroutine, over its own pool of connections. That is half the work
-// of net/http, whose two goroutines for each connection hand every request over
-// twice, and it leaves nothing that could repeat a request.
+// caller's goroutine, over its own pool of connections: a third of the CPU time
+// of net/http (BenchmarkSenderVsBare), whose two goroutines for each connection
+// hand every request over twice; the timestamp is taken when the connection
+// stands; and nothing is left that could repeat a request.
 //
-// An attempt is: a connection (pooled and checked, or new and guarded), Start,
-// the signature, one write, the answer's head, which decides, and as much of
-// the body as the bounds allow. The connection is kept only if all of it was
+// An attempt is: a connection (pooled and found quiet, or new and guarded),
+// Start, the signature, one write, the answer's head, which decides, and as much
+// of the body as the bounds allow. The connection is kept only if all of it was
 // beyond doubt.
 type Client struct {
 	opt   Options

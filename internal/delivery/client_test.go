@@ -95,6 +95,31 @@ func TestAttemptEndsAtItsDeadline(t *testing.T) {
 	}
 }
 
+func TestRestOfTheBodyIsNotWrittenAfterARefusal(t *testing.T) {
+	for status, took := range map[string]time.Duration{
+		"413 Too Large": 0,
+		"200 OK":        5 * time.Second, // it may still be reading, and here it is
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, _ := piped(t, 0, func(p *peer) {
+				readHead(p.br)
+				p.say("HTTP/1.1 " + status + "\r\nContent-Length: 0\r\n\r\n")
+				pass(5 * time.Second)
+				io.Copy(io.Discard, p)
+			})
+			r := post("http://h.test/")
+			r.Payload = make([]byte, 1<<20)
+			begun := time.Now()
+			if o := c.Send(t.Context(), r); o.Status == 0 {
+				t.Errorf("%+v", o)
+			}
+			if got := time.Since(begun); got != took {
+				t.Errorf("%s: ended after %v, want %v", status, got, took)
+			}
+		})
+	}
+}
+
 // Field case 66.
 func TestTricklingBodyHoldsTheSlotForASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -53,9 +53,6 @@ func newConn(nc net.Conn, e endpoint) *conn {
 // since the last answer. Whatever did come (the end, an alert, a 408 or a 200
 // that nobody asked for) must not be taken for the next answer.
 func (cn *conn) quiet() bool {
-	if cn.br.Buffered() > 0 {
-		return false
-	}
 	if cn.raw == nil {
 		return true
 	}

@@ -77,7 +77,7 @@ func (d *dialer) secure(ctx context.Context, raw net.Conn, e endpoint) (net.Conn
 	ctx, cancel := context.WithTimeout(ctx, d.shake)
 	defer cancel()
 	cfg := d.tls.Clone()
-	cfg.ServerName = strings.TrimSuffix(e.host, ".") // left out of the handshake for address literals (RFC 6066 3)
+	cfg.ServerName = e.host // left out of the handshake for address literals (RFC 6066 3)
 	c := tls.Client(raw, cfg)
 	if err := c.HandshakeContext(ctx); err != nil {
 		raw.Close()

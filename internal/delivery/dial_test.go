@@ -196,17 +196,43 @@ func TestLookupFailuresAreFailedConnections(t *testing.T) {
 			{"silence", fails(silence), "lookup timed out"},
 		} {
 			dns := resolver(t, c.answer)
-			sender := open(Options{Resolver: dns.Resolver, ConnectTimeout: 50 * time.Millisecond})
-			o := sender.Send(t.Context(), post("http://h.test/"))
-			want(t, o, engine.Failed, 0, ReasonDNS)
-			if o.Detail != c.detail || o.Sent {
-				t.Errorf("%s: %q, want %q", c.name, o.Detail, c.detail)
+			o := Options{Resolver: dns.Resolver}
+			if c.name == "silence" {
+				o.ConnectTimeout = 50 * time.Millisecond
+			}
+			sender := open(o)
+			got := sender.Send(t.Context(), post("http://h.test/"))
+			want(t, got, engine.Failed, 0, ReasonDNS)
+			if got.Detail != c.detail || got.Sent {
+				t.Errorf("%s: %q, want %q", c.name, got.Detail, c.detail)
 			}
 		}
 	})
 }
 
-// Field case 73. Field case 101.
+// Field case 73.
+func TestLookupAndConnectHaveADeadlineOfTheirOwn(t *testing.T) {
+	senders(t, func(t *testing.T, open func(Options) Sender) {
+		const limit = 50 * time.Millisecond
+		asked := false
+		dns := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			at, ok := ctx.Deadline()
+			if !ok || at.After(time.Now().Add(limit)) {
+				t.Errorf("lookup may last until %v (%v)", at, ok)
+			}
+			asked = true
+			return nil, syscall.ECONNREFUSED
+		}}
+		o := open(Options{Resolver: dns, ConnectTimeout: limit}).Send(t.Context(), post("http://h.test/"))
+		want(t, o, engine.Failed, 0, ReasonDNS)
+		if !asked {
+			t.Error("the resolver was not asked")
+		}
+	})
+}
+
+// Field case 73.
+// Field case 101.
 func TestDeadResolverIsNoEndpointsFault(t *testing.T) {
 	senders(t, func(t *testing.T, open func(Options) Sender) {
 		s := serve(t, answering(ok200))

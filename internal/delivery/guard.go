@@ -54,7 +54,7 @@ func (g *Guard) control(ctx context.Context, _, address string, _ syscall.RawCon
 
 func public(a netip.Addr) bool {
 	switch {
-	case !a.IsValid(), a.Zone() != "":
+	case !a.IsValid():
 		return false
 	case a.Is4():
 		return !within(a, special4)

@@ -230,19 +230,15 @@ func senders(t *testing.T, test func(t *testing.T, open func(Options) Sender)) {
 					o.Allow = loopback
 				}
 				sender := s.open(o)
-				t.Cleanup(sender.Close)
+				t.Cleanup(func() {
+					sender.Close()
+					if c, ok := sender.(*Client); ok && (len(c.pool.hosts) != 0 || c.pool.idle != 0) {
+						t.Errorf("after Close %d hosts and %d idle connections are left", len(c.pool.hosts), c.pool.idle)
+					}
+				})
 				return sender
 			})
 		})
-	}
-}
-
-// closeIdlePeers closes the server's side of every connection.
-func (s *server) closeIdlePeers() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.conns {
-		c.Close()
 	}
 }
 

@@ -30,6 +30,7 @@ func RetryAfter(lines []string, date string, now time.Time) (wait time.Duration,
 	return wait, ok
 }
 
+// parseWait may return less than 0, for a date in the past.
 func parseWait(s string, now time.Time) (time.Duration, bool) {
 	if d, ok := parseSeconds(s); ok {
 		return d, true
@@ -38,7 +39,7 @@ func parseWait(s string, now time.Time) (time.Duration, bool) {
 	if !ok {
 		return 0, false
 	}
-	return min(max(t.Sub(now), 0), MaxRetryAfter), true
+	return min(t.Sub(now), MaxRetryAfter), true
 }
 
 // parseSeconds takes digits alone, however many.
@@ -72,16 +73,15 @@ func parseDate(s string, now time.Time) (time.Time, bool) {
 	return t, t.Format(rfc850) == s
 }
 
-// century reads a two-digit year as in now's century, and as in the past if that
-// is more than 50 years ahead.
+// century reads a two-digit year as the last one with these digits that is not
+// more than 50 years ahead of now.
 func century(t, now time.Time) time.Time {
-	now = now.UTC()
-	years := now.Year()/100*100 + t.Year()%100 - t.Year()
-	moved := t.AddDate(years, 0, 0)
-	if moved.After(now.AddDate(50, 0, 0)) {
-		moved = t.AddDate(years-100, 0, 0)
+	limit := now.UTC().AddDate(50, 0, 0)
+	years := limit.Year()/100*100 + t.Year()%100 - t.Year()
+	if moved := t.AddDate(years, 0, 0); !moved.After(limit) {
+		return moved
 	}
-	return moved
+	return t.AddDate(years-100, 0, 0)
 }
 
 // trim removes optional whitespace around a field value (RFC 9110 5.6.3).

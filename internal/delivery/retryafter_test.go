@@ -85,7 +85,7 @@ func TestMalformedRetryAfterCountsAsAbsent(t *testing.T) {
 		"Wed, 21 Oct 2026 07:28:00 UTC", "Wed, 21 Oct 2026 07:28:00 CET", "Wed, 21 Oct 2026 07:28:00",
 		"Wed, 21 Oct 2026 07:28:00.5 GMT", "Wed, 21 Oct 2026 24:00:00 GMT", "wed, 21 oct 2026 07:28:00 gmt",
 		"Wed, 21 Oct 26 07:28:00 GMT", "Wed, 1 Oct 2026 07:28:00 GMT", "Wednesday, 21-Oct-2026 07:28:00 GMT",
-		"Wednesday, 21-Oct-26 07:28:00 PST", "Thu Oct 01 07:28:00 2026", "Wed Oct 21 07:28:00 2026 GMT",
+		"Wednesday, 21-Oct-26 07:28:00 PST", "Thursday, 21-Oct-26 07:28:00 GMT", "Wednesday, 21-Oct-26 07:28:00.5 GMT", "Thu Oct 01 07:28:00 2026", "Wed Oct 21 07:28:00 2026 GMT",
 		"2026-10-21T07:28:00Z", "1792567680s",
 	} {
 		if got, ok := RetryAfter([]string{s}, "", noon); ok || got != 0 {

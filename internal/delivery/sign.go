@@ -43,26 +43,25 @@ func FormatSecret(key []byte) string {
 // separated by blanks. timestamp is in Unix seconds, of this attempt. The body
 // is read where it lies.
 func AppendSignature(dst []byte, id string, timestamp int64, body []byte, secrets [][]byte) []byte {
-	var lead [maxID + 24]byte
-	signed := append(lead[:0], id...)
-	signed = append(signed, '.')
-	signed = strconv.AppendInt(signed, timestamp, 10)
-	signed = append(signed, '.')
 	for i, secret := range secrets {
 		if i > 0 {
 			dst = append(dst, ' ')
 		}
-		dst = appendV1(dst, secret, signed, body)
+		dst = appendV1(dst, id, timestamp, body, secret)
 	}
 	return dst
 }
 
-func appendV1(dst, secret, lead, body []byte) []byte {
+func appendV1(dst []byte, id string, timestamp int64, body, secret []byte) []byte {
 	mac := hmac.New(sha256.New, secret)
-	mac.Write(lead)
+	lead := append(dst, id...) // beyond the end of dst, overwritten below
+	lead = append(lead, '.')
+	lead = strconv.AppendInt(lead, timestamp, 10)
+	lead = append(lead, '.')
+	mac.Write(lead[len(dst):])
 	mac.Write(body)
+	dst = append(lead[:len(dst)], "v1,"...)
 	var sum [sha256.Size]byte
-	dst = append(dst, "v1,"...)
 	return base64.StdEncoding.AppendEncode(dst, mac.Sum(sum[:0]))
 }
 

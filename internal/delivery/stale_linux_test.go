@@ -28,7 +28,8 @@ func settle(t *testing.T, c net.Conn) {
 	}
 }
 
-// Field case 71. Field case 68.
+// Field case 71.
+// Field case 68.
 func TestWhatNobodyAskedForIsNotTheNextAnswer(t *testing.T) {
 	for name, stray := range map[string]string{
 		"408":        "HTTP/1.0 408 Request Time-out\r\nConnection: close\r\n\r\n",

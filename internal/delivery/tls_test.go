@@ -155,11 +155,15 @@ func TestHandshakeThatDoesNotComeIsATLSFailure(t *testing.T) {
 			"closes":  {func(p *peer) { p.br.Peek(1) }, "handshake failed"},
 		} {
 			s := serve(t, c.handle)
-			sender := open(Options{HandshakeTimeout: 50 * time.Millisecond})
-			o := sender.Send(t.Context(), post("https://"+s.addr()+"/"))
-			want(t, o, engine.Failed, 0, ReasonTLS)
-			if o.Detail != c.detail || o.Sent {
-				t.Errorf("%s: %+v, want %q", name, o, c.detail)
+			var o Options
+			if name == "silent" {
+				o.HandshakeTimeout = 50 * time.Millisecond
+			}
+			sender := open(o)
+			got := sender.Send(t.Context(), post("https://"+s.addr()+"/"))
+			want(t, got, engine.Failed, 0, ReasonTLS)
+			if got.Detail != c.detail || got.Sent {
+				t.Errorf("%s: %+v, want %q", name, got, c.detail)
 			}
 		}
 	})

@@ -23,7 +23,8 @@ func TestURLsThatMayBeRegistered(t *testing.T) {
 	}
 }
 
-// Field case 60. Field case 76.
+// Field case 60.
+// Field case 76.
 func TestURLsThatAreRefusedAtRegistration(t *testing.T) {
 	for raw, want := range map[string]error{
 		"":                           ErrURLScheme,

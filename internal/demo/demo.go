@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -31,6 +32,9 @@ type demo struct {
 	tenants    []tenant
 }
 
+// ErrInterrupted is Run's error when its context ended before the demo did.
+var ErrInterrupted = errors.New("demo: interrupted")
+
 // Run runs the three phases and writes the report. It removes its directory before it
 // returns, also when ctx ends first.
 func Run(ctx context.Context, o Options) (Report, error) {
@@ -43,15 +47,18 @@ func start(ctx context.Context, o Options, l launch, all []tenant) (r Report, er
 		return Report{}, fmt.Errorf("demo: %w", err)
 	}
 	defer func() {
-		if rmErr := os.RemoveAll(d.dir); err == nil && rmErr != nil {
-			err = fmt.Errorf("demo: %w", rmErr)
+		if rmErr := os.RemoveAll(d.dir); rmErr != nil {
+			err = errors.Join(err, fmt.Errorf("demo: %w", rmErr))
 		}
 	}()
-	all3, err := d.runAll(ctx)
-	if err != nil {
+	three, err := d.runAll(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return Report{}, ErrInterrupted
+	case err != nil:
 		return Report{}, fmt.Errorf("demo: %w", err)
 	}
-	r = makeReport(all3[0], all3[1], all3[2])
+	r = makeReport(three[0], three[1], three[2])
 	if o.JSON {
 		return r, writeJSON(o.Out, r)
 	}

@@ -187,7 +187,7 @@ func TestDemoLeavesNothingWhenItIsInterrupted(t *testing.T) {
 	}
 	slow := two()
 	slow[0].rate = 1 // an hour of it is a short schedule
-	if _, err := start(ctx, o, launch, slow); !errors.Is(err, context.Canceled) {
+	if _, err := start(ctx, o, launch, slow); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("%v", err)
 	}
 	if left := leftovers(t); len(left) > 0 {

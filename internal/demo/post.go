@@ -42,6 +42,9 @@ type posting struct {
 func newPoster(base, key string, tenants int, posted func(shot, string, time.Time)) *poster {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil
+	// A connection that was dialled but not needed goes back before the server's patience
+	// with one that sends no request ends: the client does not repeat what it lost on such a one.
+	transport.IdleConnTimeout = 2 * time.Second
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = mostWaiting, mostWaiting
 	return &poster{
 		base: base, key: key, posted: posted,

@@ -39,6 +39,10 @@ type Report struct {
 	SteadyP99With        *float64 `json:"steady_p99_with_ms"`
 	SteadyP99Unprotected *float64 `json:"steady_p99_unprotected_ms"`
 
+	// Of the steady tenant's triggers of the unprotected phase, so many were posted and so
+	// many arrived before its end; its p99 is of those.
+	SteadyPosted, SteadyArrived int `json:"-"`
+
 	// FailingAmplification is attempts at the failing endpoint over deliveries offered to it.
 	FailingAmplification float64 `json:"failing_amplification"`
 
@@ -109,6 +113,7 @@ func makeReport(alone, with, without *measured) Report {
 		SteadyP99With:        with.p99(steady),
 		SteadyP99Unprotected: without.p99(steady),
 	}
+	r.SteadyPosted, r.SteadyArrived = without.posting.accepted[0], without.received[0].Delivered
 	r.Jain, r.ShortChanged = fairness(with.served)
 	for i, t := range with.phase.tenants {
 		row := tenantReport(t, with.account[i], with.received[i])
@@ -126,7 +131,7 @@ func makeReport(alone, with, without *measured) Report {
 func tenantReport(t tenant, c engine.Counters, got receiver.Report) TenantReport {
 	row := TenantReport{
 		Tenant:  t.name,
-		Offered: c.Offered, Delivered: uint64(got.Delivered), Parked: c.Parked, Dead: c.Dead,
+		Offered: c.Offered, Delivered: c.Delivered, Parked: c.Parked, Dead: c.Dead,
 		InFlight: c.InFlight, Cancelled: c.Cancelled, Dropped: c.Dropped,
 		Attempts: got.Attempts, Cap: laneCap, MaxInFlight: got.MaxInFlight, OverContract: got.OverContract,
 	}
@@ -159,6 +164,9 @@ func (r *Report) sum() TenantReport {
 		InFlight: r.InFlight, Cancelled: r.Cancelled, Dropped: r.Dropped,
 	}
 }
+
+// kept reports whether the cap and the contract held at the endpoint.
+func (t TenantReport) kept() bool { return t.MaxInFlight <= t.Cap && t.OverContract <= 0 }
 
 func (t TenantReport) balanced() bool {
 	return t.Offered == t.Delivered+t.Parked+t.Dead+t.InFlight+t.Cancelled+t.Dropped

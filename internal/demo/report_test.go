@@ -37,7 +37,7 @@ func figures() (alone, with, without *measured) {
 		received: []receiver.Report{got(1200, 1201, 1, 36*time.Millisecond), got(0, 30, 0, 0), got(330, 332, 2, 9*time.Second)},
 		served:   []mean{{sum: 12, n: 12}, {}, {sum: 9, n: 12}},
 	}
-	without = &measured{phase: run[2], received: []receiver.Report{got(900, 900, 0, 3*time.Second), got(0, 2000, 0, 0), got(320, 320, 0, time.Second)}}
+	without = &measured{phase: run[2], posting: posting{accepted: []int{1200, 600, 4800}}, received: []receiver.Report{got(900, 900, 0, 3*time.Second), got(0, 2000, 0, 0), got(320, 320, 0, time.Second)}}
 	return alone, with, without
 }
 

@@ -100,7 +100,9 @@ func (s *screen) end(m *measured) {
 func writeText(w io.Writer, r Report) error {
 	var b bytes.Buffer
 	b.WriteString("\nThe account with neighbours, protections on. Delivered, attempts and what follows them are\n" +
-		"counted by the endpoints, the rest by the service.\n\n")
+		"counted by the endpoints, the rest by the service. What is parked comes back by itself, what is\n" +
+		"dead waits for a person. Over: the most by which the arrivals of any interval of T seconds exceeded\n" +
+		"burst + rate*T + cap; not above 0 means that the contract was kept.\n\n")
 	b.WriteString(table(r))
 	b.WriteString("\n" + verdicts(r) + "\n" + meaning(r) + "\n\n" + next)
 	_, err := w.Write(b.Bytes())
@@ -187,9 +189,24 @@ func verdicts(r Report) string {
 		b.WriteString("THE ACCOUNT DOES NOT ADD UP: see the rows above. ")
 	}
 	fmt.Fprintf(&b, "Duplicates: %d.\n", r.Duplicates)
+	b.WriteString(limits(r))
 	fmt.Fprintf(&b, "Fairness (Jain's index over served/entitled): %.3f; tenants below 0.97: %d.\n", r.Jain, r.ShortChanged)
 	fmt.Fprintf(&b, "The failing endpoint got %.2f attempts for each delivery offered to it.\n", r.FailingAmplification)
 	return b.String()
+}
+
+// limits says whether caps and contracts held.
+func limits(r Report) string {
+	var broken []string
+	for _, t := range r.Tenants {
+		if !t.kept() {
+			broken = append(broken, t.Tenant)
+		}
+	}
+	if len(broken) > 0 {
+		return "LIMITS DID NOT HOLD for " + strings.Join(broken, ", ") + ".\n"
+	}
+	return "No endpoint had more than its cap in flight, or more than its contract in any interval.\n"
 }
 
 // meaning says what the three p99s mean, in one sentence.
@@ -203,7 +220,11 @@ func meaning(r Report) string {
 	if without == nil {
 		return s + "\nand none arrived beside the same neighbours without protections."
 	}
-	return s + fmt.Sprintf("\nand within %s (%.0fx) beside the same neighbours without caps, breakers, retry budgets and fair order.",
+	s += "\nand "
+	if r.SteadyArrived < r.SteadyPosted {
+		s += fmt.Sprintf("of the %d of %d that arrived at all ", r.SteadyArrived, r.SteadyPosted)
+	}
+	return s + fmt.Sprintf("within %s (%.0fx) beside the same neighbours\nwithout caps, breakers, retry budgets and fair order.",
 		figure(without), *without / *alone)
 }
 

@@ -18,7 +18,8 @@ func TestTextSaysWhatTheFiguresMean(t *testing.T) {
 		"all         6600       1530    4990    40         10         20       10      1563\n",
 		"20/s+40   0.0",
 		"Every trigger is accounted for: 6600 offered",
-		"within 30 ms alone, within 36 ms (1.2x) beside 2 neighbours,\nand within 3.00 s (100x) beside",
+		"within 30 ms alone, within 36 ms (1.2x) beside 2 neighbours,\nand of the 900 of 1200 that arrived at all within 3.00 s (100x) beside",
+		"No endpoint had more than its cap in flight",
 		"Where to look next:",
 	} {
 		if !strings.Contains(out.String(), want) {
@@ -47,6 +48,19 @@ func TestTextSaysWhenTheAccountDoesNotAddUp(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "THE ACCOUNT DOES NOT ADD UP") {
 		t.Error(out.String())
+	}
+}
+
+func TestTextNamesTheTenantWhoseLimitsDidNotHold(t *testing.T) {
+	for name, spoil := range map[string]func(with *measured){
+		"steady": func(m *measured) { m.received[0].MaxInFlight = laneCap + 1 },
+		"noisy":  func(m *measured) { m.received[2].OverContract = 0.5 },
+	} {
+		alone, with, without := figures()
+		spoil(with)
+		if got := limits(makeReport(alone, with, without)); got != "LIMITS DID NOT HOLD for "+name+".\n" {
+			t.Errorf("%q, want %s named", got, name)
+		}
 	}
 }
 

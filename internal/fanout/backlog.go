@@ -8,9 +8,10 @@ import (
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
-// ref is one waiting delivery, 16 bytes: its position, and a word that holds, from the
-// top, 42 bits of anchored wall milliseconds (its due time, else when it was parked), 12
-// bits of attempts made, 6 bits of reason and 2 flags.
+// ref is one waiting or dead delivery, or a run of them in HELD, 16 bytes: its position, and a
+// word that holds, from the top, 42 bits of anchored wall milliseconds (its due time, else when
+// it was parked or died), 11 bits of attempts made, 6 bits of reason and 3 flags. A run has its
+// length in place of the attempts, which are 0: positions pos, pos+1, ...
 type ref struct {
 	pos  journal.Position
 	word uint64
@@ -19,28 +20,72 @@ type ref struct {
 const (
 	flagRecorded = 1 << iota // OUTCOMES knows it: its next attempt is claimed first
 	flagDue                  // the stamp is a due time of its own
-	attemptMax   = 1<<12 - 1
+	flagRun                  // several
+	attemptMax   = 1<<11 - 1
+
+	attemptShift = 9
+	reasonShift  = 3
+	stampShift   = 20
+	belowStamp   = 1<<stampShift - 1
 )
 
 func newRef(pos journal.Position, ms int64, attempt uint32, reason engine.Reason, flags uint64) ref {
-	return ref{pos, uint64(max(ms, 0))<<20 | uint64(min(attempt, attemptMax))<<8 | uint64(reason)<<2 | flags}
+	return ref{pos, uint64(max(ms, 0))<<stampShift | uint64(min(attempt, attemptMax))<<attemptShift | uint64(reason)<<reasonShift | flags}
 }
 
-func (r ref) stamp() int64           { return int64(r.word >> 20) }
-func (r ref) attempt() uint32        { return uint32(r.word >> 8 & attemptMax) }
-func (r ref) reason() engine.Reason  { return engine.Reason(r.word >> 2 & 0x3f) }
-func (r ref) recorded() bool         { return r.word&flagRecorded != 0 }
-func (r ref) due() bool              { return r.word&flagDue != 0 }
-func (r ref) restamped(ms int64) ref { return ref{r.pos, uint64(ms)<<20 | r.word&(1<<20-1)&^flagDue} }
+func (r ref) stamp() int64          { return int64(r.word >> stampShift) }
+func (r ref) field() uint32         { return uint32(r.word >> attemptShift & attemptMax) }
+func (r ref) reason() engine.Reason { return engine.Reason(r.word >> reasonShift & 0x3f) }
+func (r ref) recorded() bool        { return r.word&flagRecorded != 0 }
+func (r ref) due() bool             { return r.word&flagDue != 0 }
+func (r ref) run() bool             { return r.word&flagRun != 0 }
 
-// backlog is what waits on one lane. ready is first in, first out; later is a heap by
-// due time. The head is the one of the two whose time is smaller.
+func (r ref) attempt() uint32 {
+	if r.run() {
+		return 0
+	}
+	return r.field()
+}
+
+// count is how many deliveries the reference stands for.
+func (r ref) count() int {
+	if r.run() {
+		return int(r.field())
+	}
+	return 1
+}
+
+// restamped is the same without a due time of its own.
+func (r ref) restamped(ms int64) ref {
+	return ref{r.pos, uint64(ms)<<stampShift | r.word&belowStamp&^flagDue}
+}
+
+// first is the first delivery of a run, and rest what is left of the run without it.
+func (r ref) first() ref {
+	if !r.run() {
+		return r
+	}
+	return newRef(r.pos, r.stamp(), 0, r.reason(), flagRecorded)
+}
+
+func (r ref) rest() ref {
+	flags := uint64(flagRecorded | flagRun)
+	if r.count() == 2 {
+		return newRef(r.pos+1, r.stamp(), 0, r.reason(), flagRecorded)
+	}
+	return newRef(r.pos+1, r.stamp(), uint32(r.count()-1), r.reason(), flags)
+}
+
+// backlog is what waits on one lane. ready is first in, first out, and may hold runs; later
+// is a heap by due time. The head is the one of the two whose time is smaller.
 type backlog struct {
 	ready ring
 	later []ref
 }
 
-func (b *backlog) len() int { return b.ready.n + len(b.later) }
+// len is the number of deliveries, entries that of references.
+func (b *backlog) len() int     { return b.ready.n + b.ready.more + len(b.later) }
+func (b *backlog) entries() int { return b.ready.n + len(b.later) }
 
 // push adds a delivery and returns its number in the ready queue (0 when it went to later).
 func (b *backlog) push(r ref) uint64 {
@@ -60,7 +105,7 @@ func (b *backlog) head() (r ref, ok bool) {
 	case b.headIsLater():
 		return b.later[0], true
 	}
-	return b.ready.at(0), true
+	return b.ready.at(0).first(), true
 }
 
 func (b *backlog) headIsLater() bool {
@@ -91,9 +136,17 @@ func (b *backlog) dueNow(ms int64) {
 	for _, r := range b.later {
 		all = append(all, r.restamped(ms))
 	}
-	slices.SortFunc(all, func(x, y ref) int { return cmp.Compare(x.pos, y.pos) })
+	slices.SortFunc(all, func(x, y ref) int { return cmp.Compare(x.age(), y.age()) })
 	b.later = nil
 	b.ready.reset(all)
+}
+
+// age orders references by acceptance: what is in HELD is older than what is not.
+func (r ref) age() journal.Position {
+	if r.pos.Held() {
+		return r.pos.Unheld()
+	}
+	return r.pos + 1<<62
 }
 
 // each visits everything that waits, in no promised order.
@@ -127,15 +180,19 @@ func (b *backlog) takeIf(pick func(ref) bool) (taken []ref) {
 	if len(taken) > 0 {
 		b.ready.reset(keep)
 		b.later = later
-		for i := len(later)/2 - 1; i >= 0; i-- {
-			down(later, i)
-		}
+		heapify(later)
 	}
 	return taken
 }
 
 func earlier(x, y ref) bool {
 	return x.stamp() < y.stamp() || x.stamp() == y.stamp() && x.pos < y.pos
+}
+
+func heapify(h []ref) {
+	for i := len(h)/2 - 1; i >= 0; i-- {
+		down(h, i)
+	}
 }
 
 func up(h []ref, i int) {
@@ -172,6 +229,7 @@ type ring struct {
 	buf   []ref
 	start int
 	n     int
+	more  int // deliveries in runs beyond one a reference
 	first uint64
 }
 
@@ -181,6 +239,7 @@ func (q *ring) pushBack(r ref) uint64 {
 	q.grow()
 	q.buf[(q.start+q.n)&(len(q.buf)-1)] = r
 	q.n++
+	q.more += r.count() - 1
 	return q.first + uint64(q.n) - 1
 }
 
@@ -192,8 +251,14 @@ func (q *ring) pushFront(r ref) {
 	q.first--
 }
 
+// popFront takes out the first delivery: a run is left shorter.
 func (q *ring) popFront() ref {
 	r := q.buf[q.start]
+	if r.run() {
+		q.buf[q.start] = r.rest()
+		q.more--
+		return r.first()
+	}
 	q.start = (q.start + 1) & (len(q.buf) - 1)
 	q.n--
 	q.first++
@@ -223,6 +288,22 @@ func (q *ring) grow() {
 		next[i] = q.at(i)
 	}
 	q.buf, q.start = next, 0
+}
+
+// replace puts r in the place of the m elements from the i-th on. Those behind keep their numbers.
+func (q *ring) replace(i, m int, r ref) {
+	for j := i; j < i+m; j++ {
+		q.more -= q.at(j).count() - 1
+	}
+	q.more += r.count() - 1
+	mask := len(q.buf) - 1
+	for j := i - 1; j >= 0; j-- {
+		q.buf[(q.start+j+m-1)&mask] = q.at(j)
+	}
+	q.start = (q.start + m - 1) & mask
+	q.n -= m - 1
+	q.first += uint64(m - 1)
+	q.buf[(q.start+i)&mask] = r
 }
 
 // reset replaces the content; the numbers given out before name nothing any more.

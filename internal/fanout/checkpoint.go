@@ -1,19 +1,23 @@
 package fanout
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
-// janitorLoop takes checkpoints and buries what has expired. It alone waits for reads.
+// janitorLoop takes checkpoints, buries what has expired, and moves old deliveries into HELD. It
+// alone of the loops waits for reads and writes.
 func (f *Fanout) janitorLoop() {
 	defer f.loops.Done()
 	checkpoint := time.NewTicker(f.opts.CheckpointEvery)
 	defer checkpoint.Stop()
 	expiry := time.NewTicker(time.Minute)
 	defer expiry.Stop()
+	move := time.NewTicker(time.Second)
+	defer move.Stop()
 	for {
 		select {
 		case <-f.ctx.Done():
@@ -22,21 +26,23 @@ func (f *Fanout) janitorLoop() {
 			f.checkpoint()
 		case <-expiry.C:
 			f.expireOld()
+		case <-move.C:
+			f.moveOld()
+			f.dropSpent()
 		}
 	}
 }
 
+// horizon is how long a delivery may wait from its acceptance on.
+func (f *Fanout) horizon() time.Duration { return cmp.Or(f.opts.Profile.Horizon, 72*time.Hour) }
+
 // expireOld buries what was accepted longer than the horizon ago.
 func (f *Fanout) expireOld() {
-	horizon := f.opts.Profile.Horizon
-	if horizon == 0 {
-		horizon = 72 * time.Hour
-	}
 	if f.clock.stepped() {
 		f.log.Warn("the wall clock was moved: nothing expires until it agrees again")
 		return
 	}
-	before, err := f.journal.PositionAt(f.ctx, f.clock.wall(f.clock.now()-horizon))
+	before, err := f.journal.PositionAt(f.ctx, f.clock.wall(f.clock.now()-f.horizon()))
 	if err != nil {
 		f.log.Warn("expiry was put off", "error", err)
 		return
@@ -69,15 +75,15 @@ func (f *Fanout) checkpointLocked(clean bool) journal.Mark {
 	floor := f.cursor
 	for a := range f.open {
 		cp.Open = append(cp.Open, journal.OpenAttempt{Lane: a.lane.id, Position: a.pos, Attempt: a.ticket.Attempt})
-		floor = min(floor, a.pos)
+		floor = lower(floor, a.pos)
 	}
 	f.eachLane(now, func(l *lane, v engine.LaneView) {
 		state := laneState(l, v)
 		for _, w := range state.Waiting {
-			floor = min(floor, w.Position)
+			floor = lower(floor, w.Position)
 		}
 		for _, d := range state.Dead {
-			floor = min(floor, d.Position)
+			floor = lower(floor, d.Position)
 		}
 		cp.Lanes = append(cp.Lanes, state)
 	})
@@ -85,6 +91,14 @@ func (f *Fanout) checkpointLocked(clean bool) journal.Mark {
 	mark := f.journal.Checkpoint(cp)
 	f.journal.SetFloor(floor)
 	return mark
+}
+
+// lower is the smaller of the floor and a position in TRIGGERS; what is in HELD pins nothing there.
+func lower(floor, p journal.Position) journal.Position {
+	if p.Held() {
+		return floor
+	}
+	return min(floor, p)
 }
 
 func laneState(l *lane, v engine.LaneView) journal.LaneState {
@@ -101,7 +115,11 @@ func laneState(l *lane, v engine.LaneView) journal.LaneState {
 }
 
 func stored(r ref) journal.Ref {
-	return journal.Ref{Position: r.pos, Stamp: r.stamp(), Attempt: r.attempt(), Reason: r.reason(), Due: r.due()}
+	out := journal.Ref{Position: r.pos, Stamp: r.stamp(), Attempt: r.attempt(), Reason: r.reason(), Due: r.due()}
+	if r.run() {
+		out.Run = uint16(r.count())
+	}
+	return out
 }
 
 // purgeOld forgets the dead letters that died before the anchored millisecond.
@@ -114,20 +132,23 @@ func (f *Fanout) purgeOld(before int64) {
 			continue
 		}
 		n := 0
-		for ; n < len(l.dead) && l.dead[n].stamp() < before; n++ {
+		for n < len(l.dead) && l.dead[n].stamp() < before {
 			f.journal.Record(f.record(l, journal.Purged, l.dead[n]))
+			f.release(l.dead[n])
+			n++
 		}
-		if n > 0 {
+		if gone := deliveries(l.dead[:n]); gone > 0 {
 			l.dead = l.dead[n:]
-			f.forget(l, n)
-			f.engine.Settle(now, l.id, engine.ToPurged, uint32(n))
+			f.resize(l)
+			f.forget(l, gone)
+			f.engine.Settle(now, l.id, engine.ToPurged, uint32(gone))
 			f.dirty = true
 		}
 	}
 }
 
 // expire buries what has waited beyond the horizon. Positions are in order of acceptance, so one
-// position tells.
+// position tells; what is in HELD goes by when it was parked.
 func (f *Fanout) expire(before journal.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -142,15 +163,18 @@ func (f *Fanout) expire(before journal.Position) {
 
 func (f *Fanout) expireLane(now time.Duration, l *lane, before journal.Position) {
 	f.writeLate(now, l)
-	old := l.backlog.takeIf(func(r ref) bool { return r.pos < before })
+	parked := f.clock.ms(now - f.horizon())
+	old := l.backlog.takeIf(func(r ref) bool {
+		return r.pos < before || r.pos.Held() && !r.due() && r.stamp() < parked
+	})
 	if len(old) == 0 {
 		return
 	}
 	for _, r := range old {
-		dead := newRef(r.pos, f.clock.ms(now), r.attempt(), engine.Expired, flagRecorded)
+		dead := newRef(r.pos, f.clock.ms(now), r.field(), engine.Expired, flagRecorded|r.word&flagRun)
 		l.dead = append(l.dead, dead)
 		f.journal.Record(f.record(l, journal.Dead, dead))
 	}
-	f.engine.Settle(now, l.id, engine.ToExpired, uint32(len(old)))
+	f.engine.Settle(now, l.id, engine.ToExpired, uint32(deliveries(old)))
 	f.state(now, l)
 }

@@ -46,6 +46,8 @@ type Fanout struct {
 	index   index
 	open    map[*attempt]struct{} // in flight
 	waiting int                   // references, dead ones included
+	held    map[uint64]int        // messages of HELD: deliveries that still live there
+	spent   []uint64              // messages of HELD without any, to be deleted
 	late    []lateRecord          // parked without a record yet, oldest first
 	decided map[journal.DeliveryKey]struct{}
 	passed  journal.Position // decided is dropped beyond it
@@ -66,6 +68,10 @@ func Start(ctx context.Context, o Options) (*Fanout, error) {
 	if err := f.restore(state); err != nil {
 		f.cancel()
 		return nil, err
+	}
+	if err := o.Journal.KeepHeld(ctx, func(seq uint64) bool { return f.held[seq] > 0 }); err != nil {
+		f.cancel()
+		return nil, fmt.Errorf("fanout: held deliveries: %w", err)
 	}
 	reader, err := o.Journal.Reader(f.cursor)
 	if err != nil {
@@ -95,7 +101,7 @@ func newFanout(o Options) *Fanout {
 	f := &Fanout{
 		opts: o, journal: o.Journal, log: o.Logger, clock: newAnchor(),
 		nudge: make(chan struct{}, 1), moved: make(chan struct{}, 1),
-		open: map[*attempt]struct{}{},
+		open: map[*attempt]struct{}{}, held: map[uint64]int{},
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.sending, f.cut = context.WithCancel(context.Background())
@@ -204,7 +210,7 @@ func (f *Fanout) restoreAccount(l *lane, kept *journal.LaneState, open []journal
 		kept = &journal.LaneState{}
 	}
 	change := engine.RestoreLane{Lane: l.id, Counters: kept.Counters, Tokens: kept.Tokens}
-	change.Counters.InFlight, change.Counters.Parked = 0, uint64(len(kept.Waiting)+len(open))
+	change.Counters.InFlight, change.Counters.Parked = 0, uint64(waitingCount(kept.Waiting)+len(open))
 	if crashed {
 		change.Tokens = 0
 	}
@@ -212,26 +218,44 @@ func (f *Fanout) restoreAccount(l *lane, kept *journal.LaneState, open []journal
 		return fmt.Errorf("fanout: account of %s: %w", l.sub.ID, err)
 	}
 	for _, w := range kept.Waiting {
-		l.backlog.push(restoredRef(w))
+		l.backlog.push(f.restoredRef(w))
 	}
 	for _, d := range kept.Dead {
-		l.dead = append(l.dead, restoredRef(d))
+		l.dead = append(l.dead, f.restoredRef(d))
 	}
 	for _, o := range open {
 		f.restoreOpen(l, o)
 	}
-	n := len(kept.Waiting) + len(kept.Dead) + len(open)
-	f.waiting += n
+	n := l.backlog.len() + deliveries(l.dead)
 	l.tenant.count += n
+	l.tenant.bytes += float64(n) * restoredBytes
+	f.resize(l)
 	return nil
 }
 
-func restoredRef(w journal.Ref) ref {
+// restoredBytes is what a delivery counts against the quota after a restart, when nobody knows its size.
+const restoredBytes = 1024
+
+func waitingCount(refs []journal.Ref) (n int) {
+	for _, r := range refs {
+		n += max(int(r.Run), 1)
+	}
+	return n
+}
+
+func (f *Fanout) restoredRef(w journal.Ref) ref {
 	flags := uint64(flagRecorded)
+	field := w.Attempt
 	if w.Due {
 		flags |= flagDue
 	}
-	return newRef(w.Position, w.Stamp, w.Attempt, w.Reason, flags)
+	if w.Run > 1 {
+		flags |= flagRun
+		field = uint32(w.Run)
+	}
+	r := newRef(w.Position, w.Stamp, field, w.Reason, flags)
+	f.keep(r)
+	return r
 }
 
 // restoreOpen parks an attempt whose outcome nobody recorded, as one attempt more: it
@@ -239,6 +263,7 @@ func restoredRef(w journal.Ref) ref {
 func (f *Fanout) restoreOpen(l *lane, o journal.OpenAttempt) {
 	r := newRef(o.Position, f.clock.ms(0), o.Attempt+1, engine.ByShutdown, flagRecorded)
 	l.backlog.push(r)
+	f.keep(r)
 	f.journal.Record(f.record(l, journal.Parked, r))
 }
 

@@ -22,6 +22,7 @@ type lane struct {
 	removed bool
 	backlog backlog
 	dead    []ref
+	size    int // references, as counted in Fanout.waiting
 }
 
 // tenant is the driver's side of one tenant.
@@ -241,13 +242,16 @@ func Rate(text string, burst int64) (limit.Rate, error) {
 // engine. Its attempts in flight end by themselves.
 func (f *Fanout) removeLane(l *lane) error {
 	now := f.clock.now()
-	f.forget(l, l.backlog.len()+len(l.dead))
+	f.forget(l, l.backlog.len()+deliveries(l.dead))
+	f.engine.Settle(now, l.id, engine.ToPurged, uint32(deliveries(l.dead)))
 	for _, r := range l.dead {
 		f.journal.Record(f.record(l, journal.Purged, r))
+		f.release(r)
 	}
-	f.engine.Settle(now, l.id, engine.ToPurged, uint32(len(l.dead)))
+	l.backlog.each(f.release)
 	l.removed = true
 	l.backlog, l.dead = backlog{}, nil
+	f.resize(l)
 	l.sub.Secrets = nil
 	if err := f.engine.Apply(now, engine.RemoveLane{Lane: l.id}); err != nil {
 		return fmt.Errorf("fanout: remove the lane of %s: %w", l.sub.ID, err)

@@ -101,6 +101,7 @@ func (f *Fanout) offer(now time.Duration, l *lane, t *journal.Trigger, born time
 		r := newRef(t.Position, f.clock.ms(now), 0, v.Reason, flagRecorded)
 		f.remember(l, len(t.Payload))
 		l.dead = append(l.dead, r)
+		f.resize(l)
 		f.journal.Record(f.record(l, journal.Dead, r))
 	case engine.Drop:
 		kind := journal.Dropped
@@ -120,6 +121,7 @@ func (f *Fanout) parkFresh(now time.Duration, l *lane, t *journal.Trigger, v eng
 		f.engine.Settle(now, l.id, engine.ToBuried, 1)
 		f.remember(l, 0)
 		l.dead = append(l.dead, r)
+		f.resize(l)
 		f.journal.Record(f.record(l, journal.Dead, r))
 		return
 	}
@@ -132,14 +134,12 @@ func (f *Fanout) parkFresh(now time.Duration, l *lane, t *journal.Trigger, v eng
 
 // remember and forget keep the count and the estimated bytes of what a tenant has waiting or dead.
 func (f *Fanout) remember(l *lane, bytes int) {
-	f.waiting++
 	l.tenant.count++
 	l.tenant.bytes += float64(bytes)
 }
 
 func (f *Fanout) forget(l *lane, n int) {
 	tn := l.tenant
-	f.waiting -= n
 	if tn.count > 0 {
 		tn.bytes -= tn.bytes / float64(tn.count) * float64(min(n, tn.count))
 	}
@@ -148,8 +148,16 @@ func (f *Fanout) forget(l *lane, n int) {
 	}
 }
 
+// resize brings the number of references held up to date with the lane's.
+func (f *Fanout) resize(l *lane) {
+	size := l.backlog.entries() + len(l.dead)
+	f.waiting += size - l.size
+	l.size = size
+}
+
 // state tells the engine what waits on a lane.
 func (f *Fanout) state(now time.Duration, l *lane) {
+	f.resize(l)
 	if l.removed {
 		return
 	}
@@ -171,6 +179,9 @@ func (f *Fanout) record(l *lane, kind journal.Kind, r ref) journal.Record {
 	}
 	if r.due() {
 		rec.Due = time.UnixMilli(r.stamp())
+	}
+	if r.run() {
+		rec.N = uint32(r.count())
 	}
 	return rec
 }

@@ -132,10 +132,13 @@ func (f *Fanout) settle(now time.Duration, a *attempt, o delivery.Outcome, v eng
 	case v.Kind == engine.Done:
 		r = newRef(a.pos, r.stamp(), a.ticket.Attempt+1, engine.None, 0)
 		f.journal.Record(f.outcome(l, journal.Delivered, r, o))
+		f.release(r)
 	case l.removed:
 		f.journal.Record(f.outcome(l, journal.Cancelled, r, o))
+		f.release(r)
 	case v.Kind == engine.Bury:
 		l.dead = append(l.dead, r)
+		f.resize(l)
 		f.remember(l, len(a.payload()))
 		f.journal.Record(f.outcome(l, journal.Dead, r, o))
 	default:

@@ -206,6 +206,7 @@ func (a *appender) flush(ctx context.Context, batch []*posted) {
 		answerAll(batch, err)
 		signal(a.j.trim.wake)
 	default:
+		a.trouble.set(err)
 		answerAll(batch, err)
 		a.resolve(ctx, h, err)
 	}

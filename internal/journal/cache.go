@@ -13,6 +13,7 @@ import (
 type packs struct {
 	link *link
 	room int64
+	held bool // of HELD, not of TRIGGERS
 
 	mu    sync.Mutex
 	bytes int64
@@ -34,6 +35,9 @@ func newPacks(l *link, room int64) *packs {
 // Load returns one trigger through a byte-bounded cache of decoded packs. It is shared: not to be
 // changed. Errors: ErrTrimmed, ErrNotFound (nothing there, or a void repeat), ErrDamaged, ErrUnavailable.
 func (j *Journal) Load(ctx context.Context, p Position) (*Trigger, error) {
+	if p.Held() {
+		return j.loadHeld(ctx, p)
+	}
 	pack, err := j.packs.get(ctx, p.Seq())
 	if err != nil {
 		return nil, err
@@ -94,6 +98,9 @@ func (c *packs) read(ctx context.Context, seq uint64, r *packRead) {
 }
 
 func (c *packs) fetch(ctx context.Context, seq uint64) (*Pack, error) {
+	if c.held {
+		return fetchHeld(ctx, c.link, seq)
+	}
 	m, ok, err := c.link.one(ctx, triggersStream, getRequest{Seq: max(seq, 1)})
 	if err != nil {
 		return nil, err
@@ -128,9 +135,24 @@ func (c *packs) put(p *Pack) {
 	c.bySeq[p.Seq] = c.order.PushFront(p)
 	c.bytes += p.memory()
 	for c.bytes > c.room && c.order.Len() > 1 {
-		old := c.order.Remove(c.order.Back()).(*Pack)
-		delete(c.bySeq, old.Seq)
-		c.bytes -= old.memory()
+		c.dropLocked(c.order.Back())
+	}
+}
+
+func (c *packs) dropLocked(e *list.Element) {
+	old := c.order.Remove(e).(*Pack)
+	delete(c.bySeq, old.Seq)
+	c.bytes -= old.memory()
+}
+
+// trimmed forgets what stood below the sequence first.
+func (c *packs) trimmed(first uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for seq, e := range c.bySeq {
+		if seq < first {
+			c.dropLocked(e)
+		}
 	}
 }
 

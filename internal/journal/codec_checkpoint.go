@@ -111,8 +111,14 @@ func appendRef(b []byte, r, last Ref) []byte {
 	b = binary.AppendVarint(b, int64(r.Position-last.Position))
 	b = binary.AppendVarint(b, r.Stamp-last.Stamp)
 	b = binary.AppendUvarint(b, uint64(r.Attempt)<<1|bit(r.Due))
-	return append(b, byte(r.Reason))
+	if r.Run < 2 {
+		return append(b, byte(r.Reason))
+	}
+	b = append(b, byte(r.Reason)|refIsRun)
+	return binary.AppendUvarint(b, uint64(r.Run))
 }
+
+const refIsRun = 0x80 // in the byte of the reason
 
 const (
 	laneMinBytes = 11
@@ -177,6 +183,13 @@ func (d *dec) ref(last Ref) Ref {
 	if r.Attempt = uint32(v >> 1); uint64(r.Attempt) != v>>1 {
 		d.fail("attempt out of range")
 	}
-	r.Reason = engine.Reason(d.byte())
+	reason := d.byte()
+	if reason&refIsRun != 0 {
+		reason &^= refIsRun
+		if r.Run = uint16(d.uvarint32()); r.Run < 2 || r.Run > packMaxEntries {
+			d.fail("run out of range")
+		}
+	}
+	r.Reason = engine.Reason(reason)
 	return r
 }

@@ -19,7 +19,8 @@ const (
 	hasN
 	hasRef
 	hasDetail
-	allFlags = hasDetail<<1 - 1
+	hasPositions
+	allFlags = hasPositions<<1 - 1
 
 	detailMaxBytes = 256
 	recordMinBytes = 7
@@ -91,6 +92,20 @@ func appendRecord(b []byte, r *Record, base int64, last Position) []byte {
 	if flags&hasDetail != 0 {
 		b = appendString(b, r.Detail[:min(len(r.Detail), detailMaxBytes)])
 	}
+	if flags&hasPositions != 0 {
+		b = appendPositions(b, r.Positions)
+	}
+	return b
+}
+
+// appendPositions writes a list of at most a pack's length, each as the difference to the one before.
+func appendPositions(b []byte, list []Position) []byte {
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	var last Position
+	for _, p := range list {
+		b = binary.AppendVarint(b, int64(p-last))
+		last = p
+	}
 	return b
 }
 
@@ -106,6 +121,7 @@ func (r *Record) flags() (f byte) {
 		{r.N != 0, hasN},
 		{r.Ref != 0, hasRef},
 		{r.Detail != "", hasDetail},
+		{len(r.Positions) > 0, hasPositions},
 	} {
 		if field.there {
 			f |= field.flag
@@ -187,4 +203,22 @@ func (d *dec) recordOptions(r *Record, flags byte, at int64) {
 		}
 		r.Detail = string(b)
 	}
+	if flags&hasPositions != 0 {
+		r.Positions = d.positions()
+	}
+}
+
+func (d *dec) positions() []Position {
+	n := d.countOf(1)
+	if n > packMaxEntries {
+		d.fail(fmt.Sprintf("%d positions in a record", n))
+		return nil
+	}
+	list := make([]Position, n)
+	var last Position
+	for i := range list {
+		last += Position(d.varint())
+		list[i] = last
+	}
+	return list
 }

@@ -141,6 +141,7 @@ func (t *trimmer) purge(ctx context.Context, name string, to uint64) error {
 		return err
 	}
 	if name == triggersStream {
+		t.j.packs.trimmed(to)
 		t.j.append.trimmed(position(to, 0))
 	}
 	return nil

@@ -51,6 +51,8 @@ type tuning struct {
 	kept     time.Duration // least window that trimming leaves: ten minutes
 	trim     time.Duration // between rounds of trimming: 10 s
 	flush    int           // bytes of a message of OUTCOMES: 512 KiB
+
+	intercept func(subject string, data []byte, store func() (uint64, error)) (uint64, error) // of every message
 }
 
 func (t tuning) withDefaults() tuning {
@@ -111,6 +113,7 @@ type Journal struct {
 	append   *appender
 	outcomes *outcomes
 	packs    *packs
+	held     *packs // of HELD
 	epochs   *epochs
 	trim     *trimmer
 	tasks    tasks

@@ -45,7 +45,7 @@ type link struct {
 
 // openLink starts the server on dir and connects.
 func openLink(o Options) (*link, error) {
-	l := &link{dir: filepath.Join(o.Dir, "streams"), bytes: o.MaxBytes + registryBytes, noSync: o.NoSync, log: o.Logger, patience: o.tune.patience, names: names{dir: o.Dir}, wait: reopenSoonest}
+	l := &link{dir: filepath.Join(o.Dir, "streams"), bytes: o.MaxBytes + registryBytes, noSync: o.NoSync, log: o.Logger, patience: o.tune.patience, names: names{dir: o.Dir}, intercept: o.tune.intercept, wait: reopenSoonest}
 	srv, err := l.start()
 	if err != nil {
 		return nil, err

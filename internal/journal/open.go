@@ -64,6 +64,8 @@ func (j *Journal) open(ctx context.Context) (err error) {
 		return err
 	}
 	j.packs = newPacks(j.link, j.opt.Cache)
+	j.held = newPacks(j.link, j.opt.Cache/4)
+	j.held.held = true
 	if err := j.recover(ctx); err != nil {
 		return err
 	}
@@ -74,7 +76,7 @@ func (j *Journal) open(ctx context.Context) (err error) {
 		return err
 	}
 	j.tasks.start(j.trim.run)
-	return nil
+	return j.link.names.syncAll() // the registry's stream may be new
 }
 
 // recover begins the epoch and reads the state as it was then.

@@ -3,14 +3,11 @@ package journal
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/fairlane-dev/fairlane/engine"
 )
-
-var errHeldRecord = errors.New("journal: OUTCOMES refers to HELD, which this release does not read yet")
 
 // recoverState folds the newest complete checkpoint (nil: there is none) and what stands behind it in
 // OUTCOMES. Nothing may name more than TRIGGERS holds.
@@ -67,12 +64,10 @@ func (f *fold) message(ctx context.Context, l *link, e *epochs, m message) error
 		if !e.valid(h, m.seq, r.Partition) {
 			continue
 		}
-		if r.Position.Seq() > f.triggers.last {
+		if !r.Position.Held() && r.Position.Seq() > f.triggers.last {
 			return beyond(f.triggers, r.Position.Seq(), m.seq)
 		}
-		if err := f.apply(r); err != nil {
-			return err
-		}
+		f.apply(r)
 	}
 	return nil
 }
@@ -175,7 +170,7 @@ func (f *fold) lane(id engine.LaneID) *laneFold {
 
 // decide notes that the reader must not offer the delivery again.
 func (f *fold) decide(lane engine.LaneID, p Position) {
-	if p >= f.base.Cursor {
+	if p >= f.base.Cursor && !p.Held() {
 		f.decided[DeliveryKey{lane, p}] = struct{}{}
 		f.last = max(f.last, p)
 	}
@@ -183,17 +178,28 @@ func (f *fold) decide(lane engine.LaneID, p Position) {
 
 // apply folds one record in. One that does not fit (the delivery is settled, or was never offered)
 // is counted and changes nothing.
-func (f *fold) apply(r *Record) error {
-	if r.Kind == Held {
-		return errHeldRecord
-	}
+func (f *fold) apply(r *Record) {
 	l := f.lane(r.Lane)
-	if r.Kind == LaneCancelled {
+	switch {
+	case r.Kind == Held:
+		f.odd += l.moved(r)
+	case r.Kind == LaneCancelled:
 		l.cancelUpTo(r.Position)
-		return nil
+	case r.N > 1 && r.Position.Held():
+		for i := range r.N {
+			one := *r
+			one.Position += Position(i)
+			f.one(l, &one)
+		}
+	default:
+		f.one(l, r)
 	}
+}
+
+// one folds a record of one delivery in.
+func (f *fold) one(l *laneFold, r *Record) {
 	at := l.where(r.Position)
-	if at == unknown && r.Position >= f.base.Cursor {
+	if at == unknown && r.Position >= f.base.Cursor && !r.Position.Held() {
 		l.counters.Offered++
 		l.counters.InFlight++
 		l.open[r.Position] = 0
@@ -201,12 +207,28 @@ func (f *fold) apply(r *Record) error {
 	}
 	if !fits(r.Kind, at) {
 		f.odd++
-		return nil
+		return
 	}
 	f.decide(r.Lane, r.Position)
 	l.leave(r.Position, at)
 	l.enter(r)
-	return nil
+}
+
+// moved gives deliveries their names in HELD, and returns how many were not there to be moved.
+func (l *laneFold) moved(r *Record) (odd int) {
+	for i, p := range r.Positions {
+		switch name := HeldPosition(r.Ref, i); l.where(p) {
+		case isWaiting:
+			l.waiting.rename(p, name)
+		case isDead:
+			l.dead.rename(p, name)
+		default:
+			if p != 0 {
+				odd++
+			}
+		}
+	}
+	return odd
 }
 
 // fits reports whether a record of the kind can follow for a delivery in that place.
@@ -286,8 +308,9 @@ func (l *laneFold) settle(p Position, count *uint64) {
 
 // cancelUpTo cancels what waits at or below p. The dead stay until they are purged.
 func (l *laneFold) cancelUpTo(p Position) {
+	l.waiting.index() // runs are taken apart
 	for _, r := range l.waiting.list() {
-		if r.Position <= p {
+		if r.Position <= p || r.Position.Held() {
 			l.leave(r.Position, isWaiting)
 			l.settle(r.Position, &l.counters.Cancelled)
 		}
@@ -330,12 +353,38 @@ type refSet struct {
 
 func (s *refSet) index() map[Position]int {
 	if s.at == nil {
+		s.refs = expanded(s.refs)
 		s.at, s.gone = make(map[Position]int, len(s.refs)), make(map[int]struct{})
 		for i, r := range s.refs {
 			s.at[r.Position] = i
 		}
 	}
 	return s.at
+}
+
+// expanded takes runs apart.
+func expanded(refs []Ref) []Ref {
+	if !slices.ContainsFunc(refs, func(r Ref) bool { return r.Run > 1 }) {
+		return refs
+	}
+	var out []Ref
+	for _, r := range refs {
+		n := max(r.Run, 1)
+		r.Run = 0
+		for range n {
+			out = append(out, r)
+			r.Position++
+		}
+	}
+	return out
+}
+
+// rename gives a member another position; it keeps its place.
+func (s *refSet) rename(p, name Position) {
+	i := s.index()[p]
+	delete(s.at, p)
+	s.at[name] = i
+	s.refs[i].Position = name
 }
 
 func (s *refSet) has(p Position) bool {

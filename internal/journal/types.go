@@ -12,7 +12,7 @@ import (
 type Position uint64
 
 // Seq and Index take a position apart.
-func (p Position) Seq() uint64 { return uint64(p) >> 8 }
+func (p Position) Seq() uint64 { return uint64(p&^heldBit) >> 8 }
 func (p Position) Index() int  { return int(p & 0xff) }
 
 // Audience says whom a trigger is for.
@@ -98,8 +98,9 @@ type Record struct {
 	Took      time.Duration // of the attempt
 	At        time.Time     // wall, ms
 	Due       time.Time     // Failed, Parked with a due time of its own; zero is none
-	N         uint32        // LaneCancelled, Held: how many
+	N         uint32        // LaneCancelled, Held: how many; Dead, Purged of HELD: so many from Position on
 	Ref       uint64        // Held: sequence in HELD; Claimed: none
+	Positions []Position    // Held: the names they had before; 0 in the place of one that did not move
 	Detail    string        // short diagnosis, at most 256 bytes; no URL, no payload
 }
 
@@ -109,7 +110,8 @@ type Ref struct {
 	Stamp    int64  // wall ms: due time when Due, else when it was parked (or died)
 	Attempt  uint32 // attempts made
 	Reason   engine.Reason
-	Due      bool // Stamp is a due time of its own
+	Due      bool   // Stamp is a due time of its own
+	Run      uint16 // above 1: so many of HELD, at Position, Position + 1, ..., never attempted
 }
 
 // LaneState is one lane in a checkpoint.
@@ -155,3 +157,14 @@ type DeliveryKey struct {
 	Lane     engine.LaneID
 	Position Position
 }
+
+// heldBit marks the position of a delivery that has been moved to HELD: its name from then on, in
+// records, references and Load. Its sequence and index are those in HELD.
+const heldBit Position = 1 << 62
+
+// HeldPosition is the name of the i-th delivery of message seq of HELD.
+func HeldPosition(seq uint64, i int) Position { return heldBit | position(seq, i) }
+
+// Held reports whether p names a delivery in HELD, and Unheld is its place there.
+func (p Position) Held() bool       { return p&heldBit != 0 }
+func (p Position) Unheld() Position { return p &^ heldBit }

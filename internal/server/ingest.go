@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlane-dev/fairlane/internal/fanout"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 	"github.com/fairlane-dev/fairlane/internal/topic"
 )
@@ -25,6 +26,9 @@ const (
 // ingest takes one trigger: POST /v1/triggers/{topic}. The order is that of cost: headers,
 // audience and pressure are judged before a byte of the body is read.
 func (s *Server) ingest(w http.ResponseWriter, r *http.Request) error {
+	if s.stopping.Load() {
+		return fanout.ErrStopped
+	}
 	t, err := s.envelope(r)
 	if err != nil {
 		return err

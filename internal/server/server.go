@@ -208,13 +208,17 @@ func (s *Server) recover(w http.ResponseWriter, r *http.Request) {
 	(&problem{code: internal, detail: "the cause is in the service's log", close: true}).write(w)
 }
 
-const unauthorizedDetail = "send Authorization: Bearer and the admin key, once"
+// noKey refuses r. A body is not waited for: net/http reads an unread one before it answers,
+// unless the connection ends.
+func noKey(r *http.Request) *problem {
+	return &problem{code: unauthorized, detail: "send Authorization: Bearer and the admin key, once", close: r.ContentLength != 0}
+}
 
 // admin lets only the admin key in, before anything else of the request is looked at.
 func (s *Server) admin(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if !s.authorized(r) {
-			return &problem{code: unauthorized, detail: unauthorizedDetail}
+			return noKey(r)
 		}
 		return h(w, r)
 	}
@@ -239,7 +243,7 @@ func (s *Server) mayKnow(r *http.Request) bool {
 // nowhere answers a path that no route has.
 func (s *Server) nowhere(_ http.ResponseWriter, r *http.Request) error {
 	if !s.mayKnow(r) {
-		return &problem{code: unauthorized, detail: unauthorizedDetail}
+		return noKey(r)
 	}
 	return &problem{code: notFound, detail: "no route has this path"}
 }

@@ -4,7 +4,7 @@
 // acknowledged, and what every endpoint saw. While load runs the process is killed again and again;
 // in the end those books must agree with each other and with the service's account.
 //
-//	go test ./internal/torture/              20 kills
-//	go test -short ./internal/torture/       10
-//	FAIRLANE_KILLS=200 go test -timeout 1h ./internal/torture/
+//	go test ./internal/torture/            24 ends under load, 20 of them kill -9
+//	go test -short ./internal/torture/     half as many
+//	go test -timeout 60m ./internal/torture/ -torture    ten times as many
 package torture

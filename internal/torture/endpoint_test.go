@@ -139,6 +139,14 @@ func (e *endpoint) requests() []request {
 	return out
 }
 
+// awaitQuiet waits until the last answer is so old that the next kill does not excuse its repetition.
+func (e *endpoint) awaitQuiet() {
+	poll(time.Minute, func() bool {
+		rs := e.requests()
+		return len(rs) == 0 || now()-max(rs[len(rs)-1].answered, rs[len(rs)-1].at) > cutWindow
+	})
+}
+
 // byID returns the requests of each delivery, in order of arrival.
 func (e *endpoint) byID() map[string][]request {
 	out := make(map[string][]request)

@@ -19,30 +19,26 @@ type verdict struct {
 
 // judgeDuplicates fails the test for every request that repeats a delivered one without a kill that
 // excuses it: the first was in flight then, or answered less than cutWindow before.
-func judgeDuplicates(t *testing.T, e *endpoint, kills []time.Duration) (v verdict) {
+func judgeDuplicates(t *testing.T, e *endpoint, kills []kill) (v verdict) {
 	t.Helper()
-	for id, rs := range e.byID() {
-		for i, first := range rs {
-			if !first.accepted() {
+	for _, rs := range e.byID() {
+		i := slices.IndexFunc(rs, func(r request) bool { return r.accepted() })
+		if i < 0 {
+			continue
+		}
+		for _, again := range rs[i+1:] {
+			v.duplicates++
+			distance, excused := excuse(rs[i], again, kills)
+			switch {
+			case !excused:
+				t.Errorf("%s: sent again without a kill since: first %+v, again %+v", e.name, rs[i], again)
 				continue
+			case distance >= cutWindow:
+				t.Errorf("%s: answered %v before the kill, sent again: first %+v, again %+v", e.name, distance, rs[i], again)
+			case distance <= 0:
+				v.inFlight++
 			}
-			for _, again := range rs[i+1:] {
-				v.duplicates++
-				distance, excused := excuse(first, again, kills)
-				switch {
-				case !excused:
-					t.Errorf("%s: %s arrived again at %v as attempt %d, no kill since it was accepted (arrived %v, answered %v)",
-						e.name, id, again.at, again.attempt, first.at, first.answered)
-				case distance >= cutWindow:
-					t.Errorf("%s: %s arrived again at %v; answered %v before the kill", e.name, id, again.at, distance)
-				case distance <= 0:
-					v.inFlight++
-				}
-				if excused {
-					v.furthest = max(v.furthest, distance)
-				}
-			}
-			break
+			v.furthest = max(v.furthest, distance)
 		}
 	}
 	return v
@@ -50,10 +46,10 @@ func judgeDuplicates(t *testing.T, e *endpoint, kills []time.Duration) (v verdic
 
 // excuse finds the first kill between two requests of one delivery, and how long before it the first
 // was answered: 0 or less when it was in flight.
-func excuse(first, again request, kills []time.Duration) (time.Duration, bool) {
+func excuse(first, again request, kills []kill) (time.Duration, bool) {
 	for _, k := range kills {
-		if first.at <= k && k <= again.at {
-			return k - first.answered, true
+		if first.at <= k.to && k.from <= again.at {
+			return k.from - first.answered, true
 		}
 	}
 	return 0, false

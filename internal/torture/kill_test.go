@@ -3,9 +3,8 @@ package torture
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -46,19 +45,50 @@ func members(t *testing.T, s *service, tenants []string) []*member {
 	return all
 }
 
-func killCount(t *testing.T) int {
-	t.Helper()
-	if text := os.Getenv("FAIRLANE_KILLS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatalf("FAIRLANE_KILLS: %v", err)
+func endCount() int {
+	switch {
+	case *torture:
+		return 240
+	case testing.Short():
+		return 12
+	}
+	return 24
+}
+
+// endings are the ways in which the process ends, in turn: most are kills under load.
+var endings = []struct {
+	name string
+	end  func(*testing.T, *service) (k kill, killed bool)
+}{
+	{"kill", func(t *testing.T, s *service) (kill, bool) { return s.kill(), true }},
+	{"kill", func(t *testing.T, s *service) (kill, bool) { return s.kill(), true }},
+	{"stop", func(t *testing.T, s *service) (kill, bool) {
+		s.signal(syscall.SIGTERM)
+		if !s.awaitExit(20 * time.Second) {
+			t.Fatal("no end after SIGTERM")
 		}
-		return n
+		return kill{}, false
+	}},
+	{"kill", func(t *testing.T, s *service) (kill, bool) { return s.kill(), true }},
+	{"kill", func(t *testing.T, s *service) (kill, bool) { return s.kill(), true }},
+	{"kill at the end of a stop", func(t *testing.T, s *service) (kill, bool) { // near the last checkpoint
+		s.signal(syscall.SIGTERM)
+		poll(5*time.Second, func() bool { return inFlight.Load() == 0 })
+		return s.kill(), true
+	}},
+}
+
+// awaitCheckpoint lets the service run, under light load, until it has written a checkpoint, which it
+// does every 30 s: the floor of the log is moved with it.
+func awaitCheckpoint(t *testing.T, s *service, l *load) {
+	t.Helper()
+	usual := l.every.Swap(int64(100 * time.Millisecond))
+	floor := s.metric("fairlane_journal_floor_position")
+	if !poll(time.Minute, func() bool { return s.metric("fairlane_journal_floor_position") > floor }) {
+		t.Error("no checkpoint in a minute")
 	}
-	if testing.Short() {
-		return 10
-	}
-	return 20
+	l.every.Store(usual)
+	poll(5*time.Second, func() bool { return inFlight.Load() >= leastInFlight })
 }
 
 // Row E1: nothing acknowledged is lost, and the account balances, over any number of kill -9 under load.
@@ -69,24 +99,31 @@ func TestKillNineLosesNothing(t *testing.T) {
 	s.startReady()
 	tenants := []string{"ant", "bee", "cat", "dog"}
 	all := members(t, s, tenants)
-	l := startLoad(t, s, 50*time.Millisecond,
+	l := startLoad(t, s, 25*time.Millisecond,
 		[]string{"ant"}, []string{"bee"}, []string{"cat"}, []string{"dog"}, []string{"ant", "cat"}, []string{"bee", "dog"})
 
-	var kills, restarts []time.Duration
+	var kills []kill
+	var restarts []time.Duration
 	rng := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
-	for i := range killCount(t) {
+	n := endCount()
+	for i := range n {
 		if !poll(20*time.Second, func() bool { return inFlight.Load() >= leastInFlight }) {
 			t.Fatalf("kill %d: only %d requests in flight; lanes %+v", i, inFlight.Load(), s.lanes())
 		}
-		more := arrivals.Load() + rng.Int64N(200) // any instant between two flushes
-		poll(time.Second, func() bool { return arrivals.Load() >= more })
-		kills = append(kills, now())
-		s.kill()
+		more := arrivals.Load() + rng.Int64N(800) // any instant between two flushes
+		poll(2*time.Second, func() bool { return arrivals.Load() >= more })
+		if i == n/2 && !testing.Short() {
+			awaitCheckpoint(t, s, l)
+		}
+		how := endings[i%len(endings)]
+		if k, killed := how.end(t, s); killed {
+			kills = append(kills, k)
+		}
 		restarts = append(restarts, s.startReady())
-		s.checkAccounts(fmt.Sprintf("after kill %d", i))
+		s.checkAccounts(fmt.Sprintf("after end %d, %s", i, how.name))
 	}
 	slices.Sort(restarts)
-	t.Logf("%d kills; restart to ready: median %v, longest %v", len(kills), restarts[len(restarts)/2], restarts[len(restarts)-1])
+	t.Logf("%d ends, %d of them kill -9; restart to ready: median %v, longest %v", n, len(kills), restarts[len(restarts)/2], restarts[len(restarts)-1])
 	l.stop()
 	acked, inDoubt := l.outcome(t)
 	drain(t, s, all)
@@ -122,7 +159,7 @@ func drain(t *testing.T, s *service, all []*member) {
 }
 
 // judge holds the endpoints' books against what was acknowledged and against the service's account.
-func judge(t *testing.T, s *service, all []*member, acked map[string]trigger, inDoubt int, kills []time.Duration) {
+func judge(t *testing.T, s *service, all []*member, acked map[string]trigger, inDoubt int, kills []kill) {
 	t.Helper()
 	lanes := s.checkAccounts("at the end")
 	var sum verdict

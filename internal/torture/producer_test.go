@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -25,7 +26,7 @@ type trigger struct {
 type load struct {
 	service *service
 	topic   string
-	every   time.Duration // between the posts of one producer
+	every   atomic.Int64 // nanoseconds between the posts of one producer
 	running sync.WaitGroup
 	cancel  context.CancelFunc
 
@@ -40,13 +41,18 @@ type load struct {
 // what was not acknowledged.
 func startLoad(t *testing.T, s *service, every time.Duration, audiences ...[]string) *load {
 	ctx, cancel := context.WithCancel(t.Context())
-	l := &load{service: s, topic: "orders.created", every: every, cancel: cancel,
-		acked: make(map[string]trigger), refused: make(map[string]int)}
+	l := newLoad(s)
+	l.cancel = cancel
+	l.every.Store(int64(every))
 	for i, to := range audiences {
 		l.running.Go(func() { l.produce(ctx, i, to, i%2 == 1) })
 	}
 	t.Cleanup(l.stop)
 	return l
+}
+
+func newLoad(s *service) *load {
+	return &load{service: s, topic: "orders.created", acked: make(map[string]trigger), refused: make(map[string]int)}
 }
 
 // stop ends the load; what is being posted is finished.
@@ -56,26 +62,27 @@ func (l *load) stop() {
 }
 
 func (l *load) produce(ctx context.Context, producer int, to []string, keyed bool) {
-	tick := time.NewTicker(l.every)
-	defer tick.Stop()
-	for n := 0; ; n++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for n := 0; l.wait(ctx); n++ {
 		key := ""
 		if keyed {
 			key = fmt.Sprintf("p%d-%d", producer, n)
 		}
 		for !l.post(to, producer, n, key) && keyed {
-			select {
-			case <-ctx.Done():
+			if !l.wait(ctx) {
 				l.doubt()
 				return
-			case <-tick.C:
 			}
 		}
+	}
+}
+
+// wait reports whether the load goes on.
+func (l *load) wait(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(time.Duration(l.every.Load())):
+		return true
 	}
 }
 

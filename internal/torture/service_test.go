@@ -1,9 +1,11 @@
 package torture
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,9 +21,13 @@ import (
 	"time"
 )
 
-var binary string // the command, built by TestMain
+var (
+	binary  string // the command, built by TestMain
+	torture = flag.Bool("torture", false, "ten times as many kills")
+)
 
 func TestMain(m *testing.M) {
+	flag.Parse()
 	dir, err := os.MkdirTemp("", "fairlane-torture-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -162,13 +169,19 @@ func (s *service) awaitReady(limit time.Duration) bool {
 	})
 }
 
-// kill is kill -9. It returns when the process is gone.
-func (s *service) kill() {
-	if s.cmd == nil || s.done == nil {
-		return
+// kill is one kill -9: what happened before from was before it, and until to the process may still
+// have run.
+type kill struct{ from, to time.Duration }
+
+// kill returns when the process is gone.
+func (s *service) kill() kill {
+	k := kill{from: now()}
+	if s.cmd != nil {
+		s.cmd.Process.Kill()
+		<-s.done
 	}
-	s.cmd.Process.Kill()
-	<-s.done
+	k.to = now()
+	return k
 }
 
 func (s *service) signal(sig syscall.Signal) {
@@ -264,6 +277,33 @@ func (s *service) subscribe(tenant, url, topic string, extra map[string]any) str
 	var out struct{ ID string }
 	s.must("POST", "/v1/subscriptions", in, &out)
 	return out.ID
+}
+
+// metric returns one sample of /metrics, by its name.
+func (s *service) metric(name string) float64 {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+s.addr+"/metrics", nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+adminKey)
+	resp, err := s.client.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			v, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			return v
+		}
+	}
+	s.t.Fatalf("no metric %s: %s", name, resp.Status)
+	return 0
 }
 
 // account is the service's account of a lane, a tenant or all.

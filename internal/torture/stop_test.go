@@ -3,6 +3,7 @@ package torture
 import (
 	"bytes"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,18 +53,33 @@ func TestSecondProcessOnADataDirectoryIsRefused(t *testing.T) {
 
 // Field case 98. What can finish within the grace does; what is cut is sent again once; nothing is lost.
 func TestStopFinishesWhatItCanAndRepeatsOnlyWhatItCut(t *testing.T) {
-	for name, end := range map[string]func(*testing.T, *service) (kills []time.Duration){
-		"within the grace": func(t *testing.T, s *service) []time.Duration {
+	for name, end := range map[string]func(*testing.T, *service) (kills []kill){
+		"within the grace": func(t *testing.T, s *service) []kill {
 			if !s.awaitExit(20 * time.Second) {
 				t.Error("no end after SIGTERM")
 			}
 			return nil // nothing excuses a duplicate
 		},
-		"killed within the grace": func(t *testing.T, s *service) []time.Duration {
+		"killed within the grace": func(t *testing.T, s *service) []kill {
 			poll(time.Second, func() bool { return inFlight.Load() <= stuckAtStop })
-			kill := now()
-			s.kill()
-			return []time.Duration{kill}
+			return []kill{s.kill()}
+		},
+		"signalled twice": func(t *testing.T, s *service) []kill {
+			poll(10*time.Second, func() bool { // the first signal is being obeyed
+				resp, err := s.client.Get("http://" + s.addr + "/readyz")
+				if err != nil {
+					return true
+				}
+				resp.Body.Close()
+				return resp.StatusCode != http.StatusOK
+			})
+			k := kill{from: now()}
+			s.signal(syscall.SIGTERM)
+			if !s.awaitExit(20 * time.Second) {
+				t.Error("no end after a second SIGTERM")
+			}
+			k.to = now()
+			return []kill{k}
 		},
 	} {
 		t.Run(name, func(t *testing.T) { stopUnderLoad(t, end) })
@@ -72,7 +88,7 @@ func TestStopFinishesWhatItCanAndRepeatsOnlyWhatItCut(t *testing.T) {
 
 const stuckAtStop = 16 // one lane's cap
 
-func stopUnderLoad(t *testing.T, end func(*testing.T, *service) []time.Duration) {
+func stopUnderLoad(t *testing.T, end func(*testing.T, *service) []kill) {
 	s := newService(t)
 	s.startReady()
 	s.putTenant("ant")
@@ -141,8 +157,8 @@ func TestKillInTheMiddleOfAFanOut(t *testing.T) {
 	s.subscribe("ant", "http://"+closed+"/refusing", "orders.>", nil)
 
 	const rounds = 5
-	var kills []time.Duration
-	l := &load{service: s, topic: "orders.created", acked: map[string]trigger{}, refused: map[string]int{}}
+	var kills []kill
+	l := newLoad(s)
 	for n := range rounds {
 		before := arrivals.Load()
 		if !l.post([]string{"ant"}, 0, n, "") {
@@ -151,14 +167,14 @@ func TestKillInTheMiddleOfAFanOut(t *testing.T) {
 		if !poll(10*time.Second, func() bool { return arrivals.Load() > before }) {
 			t.Fatalf("round %d: nothing is delivered; lanes %+v", n, s.lanes())
 		}
-		kills = append(kills, now())
-		s.kill()
+		kills = append(kills, s.kill())
 		s.startReady()
 		s.checkAccounts(fmt.Sprintf("round %d", n))
 		for _, e := range []*endpoint{eps[0], eps[3]} {
 			if !poll(10*time.Second, func() bool { return len(e.byID()) == n+1 }) {
 				t.Fatalf("round %d: %s waits for the others' sake; lanes %+v", n, e.name, s.lanes())
 			}
+			e.awaitQuiet()
 		}
 	}
 	for _, e := range eps {
@@ -231,8 +247,8 @@ func TestKillRightBehindAnAnswer(t *testing.T) {
 	s.subscribe("ant", bad.url, "orders.>", map[string]any{"cap": 1})
 
 	const rounds = 6
-	var kills []time.Duration
-	l := &load{service: s, topic: "orders.created", acked: map[string]trigger{}, refused: map[string]int{}}
+	var kills []kill
+	l := newLoad(s)
 	for n := range rounds {
 		if !l.post([]string{"ant"}, 0, n, "") {
 			t.Fatalf("not acknowledged: %v", l.problems)
@@ -246,15 +262,16 @@ func TestKillRightBehindAnAnswer(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatalf("round %d: nothing is delivered; lanes %+v", n, s.lanes())
 		}
-		kills = append(kills, now())
-		s.kill()
+		kills = append(kills, s.kill())
 		s.startReady()
 		s.checkAccounts(fmt.Sprintf("round %d", n))
 		if !poll(30*time.Second, func() bool { return settledLanes(s) && acceptedIDs(good) > n && acceptedIDs(bad) > n }) {
 			t.Fatalf("round %d: not delivered; lanes %+v", n, s.lanes())
 		}
-		empty(good.finished)
-		empty(bad.finished)
+		for _, e := range []*endpoint{good, bad} {
+			e.awaitQuiet()
+			empty(e.finished)
+		}
 	}
 	acked, _ := l.outcome(t)
 	repeated := 0

@@ -1,0 +1,146 @@
+package fanout
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/fairlane-dev/fairlane/internal/delivery"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+)
+
+// moveEverything moves all that waits or is dead into HELD.
+func (b *bench) moveEverything() {
+	b.t.Helper()
+	b.mu.Lock()
+	lanes := slices.Clone(b.index.lanes)
+	b.mu.Unlock()
+	for _, l := range lanes {
+		for {
+			moved, err := b.moveSome(l, b.cursor)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			if !moved {
+				break
+			}
+		}
+	}
+}
+
+func (b *bench) references() (n, held int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if lowest := b.lowestLocked(); lowest != b.cursor {
+		b.t.Errorf("position %d still pins the log", lowest)
+	}
+	return b.waiting, len(b.held)
+}
+
+// A backlog that has moved into HELD pins nothing, takes one reference a message, survives a clean
+// stop and a crash, and is delivered in order, with the same ids and bytes.
+func TestHeldBacklogIsDeliveredInOrder(t *testing.T) {
+	b := start(t, nil)
+	b.tenant("acme")
+	one := 1
+	sub := b.subscribe("acme", "limited", journal.Limits{Rate: "1/h", Burst: 1, Cap: &one})
+	receipts := b.post(600, "acme")
+	b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 599 })
+	b.moveEverything()
+	if n, held := b.references(); n != 3 || held != 3 {
+		t.Errorf("%d references to %d messages, want 3 to 3", n, held)
+	}
+	b.restart()
+	b.until(sub, "recovery", func(s LaneStatus) bool { return s.Counters.Parked == 599 })
+	b.crash()
+	b.until(sub, "recovery", func(s LaneStatus) bool { return s.Counters.Parked == 599 })
+	b.to.answer[url("limited")] = func(n int, _ *delivery.Request) delivery.Outcome {
+		if n == 300 {
+			b.until(sub, "the answer before", func(s LaneStatus) bool { return s.Counters.Delivered > 200 })
+		}
+		return ok()
+	}
+	edit(t, b, sub, func(s *journal.Subscription) { s.Limits.Rate = "unlimited" })
+	b.until(sub, "drain", delivered(600))
+	for i, r := range b.to.requests(url("limited")) {
+		if r.ID != receipts[i].ID {
+			t.Fatalf("delivery %d is %s, want %s", i, r.ID, receipts[i].ID)
+		}
+		if i > 0 && string(r.Payload) != string(b.to.requests(url("limited"))[i].Payload) {
+			t.Fatalf("payload of %d changed", i)
+		}
+	}
+	b.dropSpent()
+	if n, held := b.references(); n != 0 || held != 0 {
+		t.Errorf("%d references, %d messages of HELD are left", n, held)
+	}
+	if bytes := b.j.Status().HeldBytes; bytes != 0 {
+		t.Errorf("%d bytes are left in HELD", bytes)
+	}
+}
+
+// What fails, dies or expires after it has moved is accounted for as ever, over crashes.
+func TestHeldDeliveriesFailAndDieAccountedFor(t *testing.T) {
+	b := start(t, func(o *Options) { o.Profile.MaxAttempts = 2; o.Profile.Breaker.Off = true; o.Profile.NoBudget = true })
+	b.tenant("acme")
+	one := 1
+	sub := b.subscribe("acme", "broken", journal.Limits{Rate: "1/h", Burst: 1, Cap: &one})
+	b.post(50, "acme")
+	b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 49 })
+	b.moveEverything()
+	b.to.mu.Lock()
+	b.to.answer[url("broken")] = func(n int, r *delivery.Request) delivery.Outcome {
+		if n%2 == 0 {
+			return failed(500)
+		}
+		return ok()
+	}
+	b.to.mu.Unlock()
+	edit(t, b, sub, func(s *journal.Subscription) { s.Limits.Rate, s.Limits.Burst = "300/s", 1 })
+	b.until(sub, "some", func(s LaneStatus) bool { return s.Counters.Delivered > 10 })
+	b.crash()
+	s := b.until(sub, "the end", func(s LaneStatus) bool { return s.Counters.Parked+s.Counters.InFlight == 0 })
+	if s.Counters.Delivered+s.Counters.Dead != 50 || s.Counters.Offered != 50 {
+		t.Errorf("account: %+v", s.Counters)
+	}
+	b.moveEverything() // the dead move too
+	b.crash()
+	b.until(sub, "recovery", func(got LaneStatus) bool { return got.Counters.Dead == s.Counters.Dead })
+	if n, _ := b.references(); n != int(s.Counters.Dead) {
+		t.Errorf("%d references, want one each of %d dead", n, s.Counters.Dead)
+	}
+	b.purgeOld(1 << 41)
+	got := b.until(sub, "purge", func(s LaneStatus) bool { return s.Counters.Dead == 0 })
+	if got.Counters.Cancelled != s.Counters.Dead {
+		t.Errorf("account after the purge: %+v", got.Counters)
+	}
+	b.crash()
+	b.until(sub, "recovery", func(s LaneStatus) bool { return s.Counters.Cancelled == got.Counters.Cancelled && s.Counters.Dead == 0 })
+}
+
+// A run that expires is buried and purged as one record, and counted as many.
+func TestHeldRunExpiresAsOne(t *testing.T) {
+	b := start(t, nil)
+	b.tenant("acme")
+	sub := b.subscribe("acme", "limited", journal.Limits{Rate: "1/h", Burst: 1})
+	b.post(100, "acme")
+	b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 99 })
+	b.moveEverything()
+	b.opts.Profile.Horizon = 1 // everything is older
+	b.Fanout.opts.Profile.Horizon = 1
+	b.expire(0)
+	check := func(what string) {
+		t.Helper()
+		s := b.until(sub, what, func(s LaneStatus) bool { return s.Counters.Dead == 99 })
+		if n, held := b.references(); n > 99 || held != 1 || s.Counters.Parked != 0 {
+			t.Errorf("%s: %d references, %d messages, %+v", what, n, held, s.Counters)
+		}
+	}
+	check("expiry")
+	b.crash()
+	check("recovery")
+	b.purgeOld(1 << 41)
+	b.dropSpent()
+	if n, held := b.references(); n != 0 || held != 0 {
+		t.Errorf("%d references, %d messages are left after the purge", n, held)
+	}
+}
