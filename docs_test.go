@@ -330,38 +330,51 @@ func blocks(text string) (all []block) {
 	return all
 }
 
-// caseRow is a row of cases.md: a case, and tests as `package.TestName`.
+// A row of cases.md is a case and the tests that cover it; a test is `package.TestName` on every page.
 var (
-	caseRow  = regexp.MustCompile(`^\| (\d+|L\d+) \| [^|]+ \| ([^|]+) \|$`)
-	caseTest = regexp.MustCompile("`([a-z/]+)\\.((?:Test|Fuzz)[A-Za-z0-9]+)`")
-	caseNote = regexp.MustCompile(`^(Field|Limiter) case (L?\d+)\.`)
+	caseRow  = regexp.MustCompile(`^\| (L?\d+) \|`)
+	testName = regexp.MustCompile("`([a-z/]+)\\.((?:Test|Fuzz)[A-Za-z0-9]+)`")
+	caseNote = regexp.MustCompile(`^// (?:Field|Limiter) case (L?\d+)\.`)
 )
 
-// Every test that cases.md names exists, and the comment above it names the case.
-func TestCasesNameRealTests(t *testing.T) {
-	seen := map[string]map[string][]string{}
-	for i, line := range strings.Split(page(t, "cases.md"), "\n") {
-		row := caseRow.FindStringSubmatch(line)
-		if row == nil {
-			continue
+// Every test that a page names exists, and the comment above one that cases.md names has its case.
+func TestNamedTestsExist(t *testing.T) {
+	known := map[string]map[string][]string{} // package, test, cases
+	for _, file := range docPages(t) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, m := range caseTest.FindAllStringSubmatch(row[2], -1) {
-			dir, name := m[1], m[2]
-			if seen[dir] == nil {
-				seen[dir] = testsOf(t, dir)
-			}
-			cases, exists := seen[dir][name]
-			switch {
-			case !exists:
-				t.Errorf("docs/cases.md:%d: there is no %s in %s", i+1, name, dir)
-			case !slices.Contains(cases, row[1]):
-				t.Errorf("docs/cases.md:%d: the comment above %s.%s does not name case %s", i+1, dir, name, row[1])
+		for i, line := range strings.Split(string(text), "\n") {
+			row := caseRow.FindStringSubmatch(line)
+			for _, m := range testName.FindAllStringSubmatch(line, -1) {
+				dir, name := m[1], m[2]
+				if known[dir] == nil {
+					known[dir] = testsOf(t, dir)
+				}
+				cases, exists := known[dir][name]
+				switch {
+				case !exists:
+					t.Errorf("%s:%d: there is no %s in %s", file, i+1, name, dir)
+				case row != nil && filepath.Base(file) == "cases.md" && !slices.Contains(cases, row[1]):
+					t.Errorf("%s:%d: the comment above %s.%s does not name case %s", file, i+1, dir, name, row[1])
+				}
 			}
 		}
 	}
-	if len(seen) == 0 {
-		t.Error("docs/cases.md names no test")
+	if len(known) == 0 {
+		t.Error("no page names a test")
 	}
+}
+
+func docPages(t *testing.T) []string {
+	t.Helper()
+	top, err := filepath.Glob("docs/*.md")
+	if err != nil || len(top) == 0 {
+		t.Fatal("no pages", err)
+	}
+	deeper, _ := filepath.Glob("docs/*/*.md") // the pattern is valid
+	return slices.Concat(top, deeper, []string{"README.md"})
 }
 
 // testsOf maps the tests of a directory to the cases that their comments name.
@@ -394,8 +407,8 @@ func casesIn(doc *ast.CommentGroup) (list []string) {
 		return []string{}
 	}
 	for _, c := range doc.List {
-		if m := caseNote.FindStringSubmatch(strings.TrimPrefix(c.Text, "// ")); m != nil {
-			list = append(list, m[2])
+		if m := caseNote.FindStringSubmatch(c.Text); m != nil {
+			list = append(list, m[1])
 		}
 	}
 	return list
@@ -404,12 +417,7 @@ func casesIn(doc *ast.CommentGroup) (list []string) {
 // A link between our own pages leads to a file, and to a heading in it.
 func TestLinksLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
-	pages, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	deeper, _ := filepath.Glob("docs/*/*.md") // the pattern is valid
-	for _, file := range append(append(pages, deeper...), "README.md") {
+	for _, file := range docPages(t) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

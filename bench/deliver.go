@@ -33,8 +33,8 @@ type stack struct {
 	failed    atomic.Int64  // attempts without a 2xx
 }
 
-// openStack starts a stack on an empty directory that sends at most slots requests at once.
-func (b *bench) openStack(slots int) (s *stack, err error) {
+// openStack starts a stack on an empty directory.
+func (b *bench) openStack() (s *stack, err error) {
 	s = &stack{ended: make(chan struct{}, 1<<16)}
 	if s.dir, err = os.MkdirTemp(b.dir, "stack-"); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (b *bench) openStack(slots int) (s *stack, err error) {
 	}
 	s.sender = delivery.New(delivery.Options{Allow: loopback})
 	s.fanout, err = fanout.Start(b.ctx, fanout.Options{
-		Journal: s.journal, Sender: s.sender, Engine: engine.Config{Slots: slots, HostLimit: -1},
+		Journal: s.journal, Sender: s.sender, Engine: engine.Config{HostLimit: -1},
 		Tiers:   map[string]fanout.Tier{"default": {Name: "default"}},
 		Observe: fanout.Observer{Attempt: s.attempted},
 	})
@@ -115,10 +115,9 @@ func each(n, goroutines int, do func(i int) error) error {
 	return nil
 }
 
-const (
-	concurrency = 64  // requests in flight, on both sides
-	outstanding = 256 // triggers appended and not yet delivered
-)
+// concurrency is how many requests the bare loop has in flight, and how many triggers of ours
+// are on their way at once, from append to answer.
+const concurrency = 128
 
 // perCPUSecond compares what a CPU second of this process delivers: appended to the journal,
 // read, decided, signed, sent and recorded; and posted by a bare loop.
@@ -128,7 +127,7 @@ func (b *bench) perCPUSecond() (figures []figure, err error) {
 		return nil, err
 	}
 	defer endpoint.stop()
-	s, err := b.openStack(concurrency)
+	s, err := b.openStack()
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +152,7 @@ func (b *bench) perCPUSecond() (figures []figure, err error) {
 	ratio := many("ratio", rates[0].over(rates[1]), "x", atLeast(1.5)).note("the first bar is 0.8: %s", verdictOf(rates[0].over(rates[1]), atLeast(0.8)))
 	return []figure{
 		many("deliveries per CPU second", rates[0], "", nil).
-			note("900 bytes, %d tenants, at most %d in flight, %d outstanding; failed attempts: %d", tenants, concurrency, outstanding, s.failed.Load()),
+			note("900 bytes, %d tenants, %d at once on both sides; failed attempts: %d", tenants, concurrency, s.failed.Load()),
 		many("posts per CPU second of the bare loop", rates[1], "", nil),
 		ratio,
 	}, nil
@@ -170,10 +169,10 @@ func perSecond(n int, f func() error) func() (float64, error) {
 	}
 }
 
-// deliver appends n triggers, of which at most outstanding are not delivered at any time,
-// and returns when all are.
+// deliver appends n triggers, of which at most concurrency are not delivered at any time, and
+// returns when all are.
 func (s *stack) deliver(ctx context.Context, n, tenants int, body []byte) error {
-	room := make(chan struct{}, outstanding) // writers put a token, each delivery takes one
+	room := make(chan struct{}, concurrency) // writers put a token, each delivery takes one
 	var collect sync.WaitGroup
 	collect.Go(func() {
 		for range n {
@@ -185,7 +184,7 @@ func (s *stack) deliver(ctx context.Context, n, tenants int, body []byte) error 
 			}
 		}
 	})
-	err := each(n, outstanding, func(i int) error {
+	err := each(n, concurrency, func(i int) error {
 		select {
 		case room <- struct{}{}:
 		case <-ctx.Done():
@@ -257,7 +256,7 @@ func (b *bench) allocation() (figures []figure, err error) {
 		return nil, err
 	}
 	defer endpoint.stop()
-	s, err := b.openStack(0)
+	s, err := b.openStack()
 	if err != nil {
 		return nil, err
 	}
@@ -348,7 +347,7 @@ func (s *stack) fan(ctx context.Context, tenant string, width int, body []byte) 
 
 // registryMemory is the growth of the heap by subscriptions in journal and fan-out.
 func (b *bench) registryMemory() (figures []figure, err error) {
-	s, err := b.openStack(0)
+	s, err := b.openStack()
 	if err != nil {
 		return nil, err
 	}

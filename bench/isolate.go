@@ -67,8 +67,9 @@ func (b *bench) healthyP99(s setup, length time.Duration, healthy []stream, hole
 	if err := l.err(); err != nil {
 		return 0, err
 	}
-	b.say("    p99 %.1f ms, %d of %d posts late", milliseconds(l.latencies("healthy"), 0.99), l.late(), len(l.shots))
-	return milliseconds(l.latencies("healthy"), 0.99), nil
+	p99 := milliseconds(l.latencies("healthy"), 0.99)
+	b.say("    p99 %.1f ms, %s", p99, l.lateness())
+	return p99, nil
 }
 
 // sameRate is n streams of tenants prefix0, prefix1, ... that offer perSecond together.

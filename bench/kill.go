@@ -24,7 +24,7 @@ func (b *bench) peersKill() ([]figure, error) {
 		one("lost, all rounds", sum(lost), "", atMost(0)),
 		one("duplicates, most of a round", duplicates.high(), "", nil).note("median %s", short(duplicates.median())),
 		one("stragglers, worst", straggled.high(), "s", atMost(5)).
-			note("from the kill to the last arrival of what was acknowledged before it; median %s s", short(straggled.median())),
+			note("from the kill to the last request, repeats too, for what was acknowledged before it; median %s s", short(straggled.median())),
 		many("ready after", ready, "s", nil).note("peers: %s", quoteKill),
 	}, nil
 }
@@ -67,15 +67,17 @@ func (b *bench) killed(rate float64, length time.Duration) (k crash, err error) 
 		return k, fmt.Errorf("after the kill: %w", err)
 	}
 	l.await(b.ctx, 2*time.Minute)
+	sleep(b.ctx, pick(b, 2*time.Second, time.Second)) // for repeats
 	k.lost, k.duplicates, k.straggled = l.missing(), l.duplicates(), l.straggled(at)
 	return k, b.ctx.Err()
 }
 
-// straggled is how long after the instant the last of what was acknowledged before it arrived.
+// straggled is how long after the instant the last request came for what was acknowledged
+// before it.
 func (l *load) straggled(at time.Duration) (last time.Duration) {
 	for i := range l.shots {
 		if s := &l.shots[i]; s.acked.Load() > 0 && time.Duration(s.acked.Load()) <= at {
-			last = max(last, time.Duration(s.arrived.Load())-at)
+			last = max(last, time.Duration(s.last.Load())-at)
 		}
 	}
 	return last

@@ -80,7 +80,8 @@ type shot struct {
 	tenant   string
 	posted   atomic.Int64 // instant, ns after the load's start; 0: not yet
 	acked    atomic.Int64
-	arrived  atomic.Int64
+	arrived  atomic.Int64 // the first request
+	last     atomic.Int64 // and the last
 	requests atomic.Int32 // that arrived
 }
 
@@ -140,6 +141,7 @@ func (l *load) arrive(s *shot) {
 	if s.requests.Add(1) == 1 {
 		s.arrived.Store(now)
 	}
+	s.last.Store(now)
 	l.arrivals.Add(1)
 }
 
@@ -205,15 +207,15 @@ func (l *load) duplicates() (n int) {
 	return n
 }
 
-// latencies of the acknowledged triggers of the tenants whose name begins with prefix,
-// ascending: from the instant at which each was due to be posted to its arrival. What has
-// not arrived counts with its age.
+// latencies of the triggers of the tenants whose name begins with prefix, ascending: from the
+// instant at which each was due to be posted to its arrival. What has not arrived, or was
+// refused, counts with its age.
 func (l *load) latencies(prefix string) []time.Duration {
 	now := l.elapsed()
 	var all []time.Duration
 	for i := range l.shots {
 		s := &l.shots[i]
-		if s.acked.Load() == 0 || !strings.HasPrefix(s.tenant, prefix) {
+		if !strings.HasPrefix(s.tenant, prefix) {
 			continue
 		}
 		at := now
@@ -235,6 +237,11 @@ func (l *load) late() (n int) {
 		}
 	}
 	return n
+}
+
+// lateness is a note on it.
+func (l *load) lateness() string {
+	return fmt.Sprintf("%d of %d posts began over 20 ms late", l.late(), len(l.shots))
 }
 
 // err is the first refusal, if there was any.

@@ -86,6 +86,8 @@ type bench struct {
 	parked   int
 	profile  string // directory for CPU profiles; "" is none
 	progress io.Writer
+
+	capacity *capacity // nil until it is measured
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {

@@ -109,11 +109,8 @@ func allocated() float64 {
 	return float64(m.TotalAlloc)
 }
 
-// milliseconds of sorted durations at a quantile; 0 when there are none.
+// milliseconds is the q-quantile of sorted durations, of which there is at least one.
 func milliseconds(sorted []time.Duration, q float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
 	return receiver.Quantile(sorted, q).Seconds() * 1000
 }
 

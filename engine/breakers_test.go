@@ -371,6 +371,26 @@ func TestProbesTogetherAreBoundedAndAllGetTheirTurn(t *testing.T) {
 	}
 }
 
+// The failures of an outage do not open the breaker again once it has closed.
+func TestAClosedBreakerForgetsTheOutage(t *testing.T) {
+	p := guarded()
+	p.Breaker = breaker.Config{Consecutive: 1000, Open: time.Millisecond}
+	s := single(t, p)
+	var out []Ticket
+	for range 30 {
+		out = append(out, s.e.Offer(0, Delivery{Lane: 0}).Ticket)
+	}
+	for _, k := range out {
+		s.e.Finish(0, k, Result{Kind: Failed})
+	}
+	s.now = time.Second
+	s.e.Finish(s.now, s.e.Offer(s.now, Delivery{Lane: 0}).Ticket, Result{Kind: OK})
+	s.e.Finish(s.now, s.e.Offer(s.now, Delivery{Lane: 0}).Ticket, Result{Kind: Failed})
+	if v, _ := s.e.Lane(s.now, 0); v.Breaker != breaker.Closed {
+		t.Errorf("one failure after it closed: %v", v.Breaker)
+	}
+}
+
 // A probe needs and spends no budget.
 func TestAProbeSpendsNoBudget(t *testing.T) {
 	p := guarded()

@@ -28,7 +28,7 @@ func (e *Engine) Finish(now time.Duration, k Ticket, r Result) Verdict {
 	l.inFlight--
 	e.total.InFlight--
 	e.vacate(t, h, k.Flags)
-	v := e.conclude(now, l, t, h, k, r)
+	x := e.conclude(now, l, t, h, &k, r)
 	if l.at != nowhere || l.waiting > 0 {
 		e.place(now, uint32(k.Lane), l)
 	}
@@ -40,11 +40,25 @@ func (e *Engine) Finish(now time.Duration, k Ticket, r Result) Verdict {
 	if k.Flags&FlagRetryReserve != 0 && e.reserve.at != never {
 		e.reserve.at = now // it may have been given back
 	}
-	return v
+	return x.verdict()
+}
+
+// end is a verdict on an attempt: small enough to be returned in registers.
+type end struct {
+	kind    Kind
+	reason  Reason
+	due     bool
+	flush   bool
+	attempt uint32
+	at      time.Duration
+}
+
+func (x end) verdict() Verdict {
+	return Verdict{Kind: x.kind, Reason: x.reason, Due: x.due, At: x.at, Attempt: x.attempt, Flush: x.flush}
 }
 
 // conclude charges the slot and turns the result into a verdict.
-func (e *Engine) conclude(now time.Duration, l *lane, t *tenant, h *host, k Ticket, r Result) Verdict {
+func (e *Engine) conclude(now time.Duration, l *lane, t *tenant, h *host, k *Ticket, r Result) end {
 	took := max(now-k.Started, 0).Seconds()
 	if r.Kind == NotSent {
 		took = 0
@@ -63,17 +77,17 @@ func (e *Engine) conclude(now time.Duration, l *lane, t *tenant, h *host, k Tick
 
 // finishStale ends an attempt of a removed lane: the slot is free, the rest
 // belongs to nobody any more.
-func (e *Engine) finishStale(l *lane, r Result) Verdict {
+func (e *Engine) finishStale(l *lane, r Result) end {
 	if r.Kind == OK {
 		l.delivered++
 		e.total.Delivered++
-		return Verdict{Kind: Done}
+		return end{kind: Done}
 	}
 	return e.dropDeleted(l)
 }
 
 // answered notes what the answer says about lane and host.
-func (e *Engine) answered(now time.Duration, l *lane, h *host, k Ticket, r Result) {
+func (e *Engine) answered(now time.Duration, l *lane, h *host, k *Ticket, r Result) {
 	if r.Kind != Failed {
 		l.answered = second(now)
 	}
@@ -85,7 +99,7 @@ func (e *Engine) answered(now time.Duration, l *lane, h *host, k Ticket, r Resul
 	}
 }
 
-func (e *Engine) outcome(now time.Duration, l *lane, t *tenant, p *profile, k Ticket, r Result, took float64) Verdict {
+func (e *Engine) outcome(now time.Duration, l *lane, t *tenant, p *profile, k *Ticket, r Result, took float64) end {
 	if r.Kind != OK {
 		l.streak = 0
 	}
@@ -117,28 +131,28 @@ func (e *Engine) outcome(now time.Duration, l *lane, t *tenant, p *profile, k Ti
 	panic("engine: Finish needs one of the result kinds")
 }
 
-func (e *Engine) succeeded(now time.Duration, l *lane, p *profile, k Ticket, took float64) Verdict {
+func (e *Engine) succeeded(now time.Duration, l *lane, p *profile, k *Ticket, took float64) end {
 	l.delivered++
 	e.total.Delivered++
 	l.observeSuccess(float32(took))
 	l.strikes = 0
 	p.Budget.Succeeded(&l.window, &e.pool, now, k.Flags.spent(), k.Started)
-	v := Verdict{Kind: Done, Attempt: k.Attempt + 1}
+	x := end{kind: Done, attempt: k.Attempt + 1}
 	if p.Breaker.Success(&l.breaker, now, k.BreakerGen, k.Flags&FlagProbe != 0) {
 		l.window.Failures = 0
 		l.startRamp()
-		v.Flush = true
-		return v
+		x.flush = true
+		return x
 	}
 	if now >= l.pausedUntil {
 		l.climb()
 	}
-	return v
+	return x
 }
 
 // later ends an attempt that only the slow schedule tries again: a redirect,
 // which is a failure, or a 4xx, which is an answer.
-func (e *Engine) later(now time.Duration, l *lane, p *profile, k Ticket, r Result) Verdict {
+func (e *Engine) later(now time.Duration, l *lane, p *profile, k *Ticket, r Result) end {
 	if !r.Answered {
 		e.failed(now, l, p, k)
 		return e.again(now, l, p, k, true)
@@ -152,23 +166,23 @@ func (e *Engine) later(now time.Duration, l *lane, p *profile, k Ticket, r Resul
 	return e.again(now, l, p, k, true)
 }
 
-func (e *Engine) failed(now time.Duration, l *lane, p *profile, k Ticket) {
+func (e *Engine) failed(now time.Duration, l *lane, p *profile, k *Ticket) {
 	p.Budget.Failed(&l.window, now)
 	w := &l.window
 	p.Breaker.Failure(&l.breaker, now, k.BreakerGen, k.Flags&FlagProbe != 0, w.Calls(), float64(w.Failures), e.rand)
 }
 
-func (e *Engine) neutral(now time.Duration, l *lane, p *profile, k Ticket) {
+func (e *Engine) neutral(now time.Duration, l *lane, p *profile, k *Ticket) {
 	p.Breaker.Neutral(&l.breaker, now, k.BreakerGen, k.Flags&FlagProbe != 0)
 }
 
 // again parks a failed attempt until the schedule tries it again, or buries it.
-func (e *Engine) again(now time.Duration, l *lane, p *profile, k Ticket, slow bool) Verdict {
+func (e *Engine) again(now time.Duration, l *lane, p *profile, k *Ticket, slow bool) end {
 	attempts := k.Attempt + 1
 	if k.Flags&FlagProbe != 0 {
-		v := e.rest(l, ByBreaker, attempts)
-		v.At = l.breaker.NextProbe()
-		return v
+		x := e.rest(l, ByBreaker, attempts)
+		x.at = l.breaker.NextProbe()
+		return x
 	}
 	if p.MaxAttempts > 0 && attempts >= p.MaxAttempts {
 		return e.bury(l, Exhausted, attempts)
@@ -177,26 +191,26 @@ func (e *Engine) again(now time.Duration, l *lane, p *profile, k Ticket, slow bo
 	if due > k.Born+p.Horizon {
 		return e.bury(l, Expired, attempts)
 	}
-	v := e.rest(l, ByRetry, attempts)
-	v.At, v.Due = due, true
-	return v
+	x := e.rest(l, ByRetry, attempts)
+	x.at, x.due = due, true
+	return x
 }
 
 // throttled pauses the lane. The attempt does not count, nor does its spend: the
 // endpoint said when, not that it failed.
-func (e *Engine) throttled(now time.Duration, l *lane, p *profile, k Ticket, r Result) Verdict {
+func (e *Engine) throttled(now time.Duration, l *lane, p *profile, k *Ticket, r Result) end {
 	e.neutral(now, l, p, k)
 	p.Budget.GiveBack(&l.window, &e.pool, now, k.Flags.spent(), k.Started)
 	l.pausedUntil = max(l.pausedUntil, now+retry.Pause(r.RetryAfter, uint32(l.strikes), e.rand))
 	l.strikes = min(l.strikes+1, 64)
 	l.startRamp()
-	v := e.rest(l, ByEndpoint, k.Attempt)
-	v.At = l.pausedUntil
-	return v
+	x := e.rest(l, ByEndpoint, k.Attempt)
+	x.at = l.pausedUntil
+	return x
 }
 
 // notSent gives back slot, token, permit and budget, as if nothing had started.
-func (e *Engine) notSent(now time.Duration, l *lane, t *tenant, p *profile, k Ticket) Verdict {
+func (e *Engine) notSent(now time.Duration, l *lane, t *tenant, p *profile, k *Ticket) end {
 	e.neutral(now, l, p, k)
 	p.Budget.GiveBack(&l.window, &e.pool, now, k.Flags.spent(), k.Started)
 	if !p.Rate.IsUnlimited() {
@@ -205,13 +219,26 @@ func (e *Engine) notSent(now time.Duration, l *lane, t *tenant, p *profile, k Ti
 	if l.stopped(t) {
 		return e.rest(l, ByPause, k.Attempt)
 	}
-	v := e.rest(l, ByLocal, k.Attempt)
-	v.At, v.Due = now+localWait, true
-	return v
+	x := e.rest(l, ByLocal, k.Attempt)
+	x.at, x.due = now+localWait, true
+	return x
+}
+
+func (e *Engine) bury(l *lane, r Reason, attempt uint32) end {
+	l.dead++
+	e.total.Dead++
+	return end{kind: Bury, reason: r, attempt: attempt}
+}
+
+// dropDeleted cancels what belongs to a removed lane.
+func (e *Engine) dropDeleted(l *lane) end {
+	l.cancelled++
+	e.total.Cancelled++
+	return end{kind: Drop, reason: Deleted}
 }
 
 // rest parks.
-func (e *Engine) rest(l *lane, r Reason, attempts uint32) Verdict {
+func (e *Engine) rest(l *lane, r Reason, attempts uint32) end {
 	e.park(l, 1)
-	return Verdict{Kind: Park, Reason: r, Attempt: attempts}
+	return end{kind: Park, reason: r, attempt: attempts}
 }

@@ -13,29 +13,33 @@ import (
 // at most one heap at a time: at says in which, pos where in it, and key is its
 // order there if that heap goes by key.
 type lane struct {
-	bucket      limit.Level
-	breaker     breaker.State
+	// What only waiting, denials and edits touch.
+	key                int64 // wake: instant; probe: since when one may go; else ready: micro-slots wanted
+	headDue, headBorn  time.Duration
+	cancelled, dropped uint64
+
+	headAttempt, headCost uint32
+	dead, parked          uint32
+	pos                   int32
+
+	// What every delivery touches.
+	inFlight    uint32
+	waiting     uint32        // of those parked, what the driver stated
+	cap         int32         // -1: none
 	pausedUntil time.Duration // the endpoint's own pause
 	virtual     float64       // slot seconds used within the tenant
-	key         int64         // wake: instant; probe: since when one may go; else ready: micro-slots wanted
-	headDue     time.Duration
-	headBorn    time.Duration
+	offered     uint64
+	delivered   uint64
+	bucket      limit.Level
+	breaker     breaker.State
+	window      retry.Window
 
-	offered, delivered, cancelled, dropped uint64
-
-	window retry.Window
-
-	dead, parked, inFlight uint32 // the rest of the account
-	waiting                uint32 // of those parked, what the driver stated
-	headAttempt, headCost  uint32
-	mean, p99              float32 // slot time, seconds; 0 before the first end
-	answered               uint32  // second of the last answer, plus one
-	cap                    int32   // -1: none
-	served                 uint32  // e.serves at its last start
-	tenant                 TenantID
-	host                   HostID
-	profile                uint32
-	pos                    int32
+	mean, p99 float32 // slot time, seconds; 0 before the first end
+	answered  uint32  // second of the last answer, plus one
+	served    uint32  // e.serves at its last start
+	tenant    TenantID
+	host      HostID
+	profile   uint32
 
 	streak  uint16 // successes in a row under the ramp
 	gen     uint8  // ids are never reused, so it moves once: at removal
@@ -75,30 +79,29 @@ const (
 
 func (p place) ready() bool { return p >= inQuick && p <= inArrival }
 
-// tenant is the live state of one tenant.
+// tenant is the live state of one tenant. What every delivery touches comes first.
 type tenant struct {
 	virtual     float64 // slot seconds used over weight
 	lastVirtual float64 // that of the lane served last
 	lastActive  time.Duration
-	wants       int64 // micro-slots that its ready lanes could use
-
-	quick, slow, probe fair.Heap // ready lanes
-
-	inFlight  int32
-	slowOut   int32 // of those in flight, on lanes that were not quick
-	probesOut int32
-	weight    int32
-	lanes     int32 // not removed
-	claims    int32 // lanes ready, or granted and not restated
-	pos       int32
-	active    int32 // place in e.active, plus one
-	served    uint32
-	mean      float32 // slot time of its attempts, seconds
-	known     bool
-	suspended bool
-	at        tenantPlace
+	inFlight    int32
+	slowOut     int32 // of those in flight, on lanes that were not quick
+	weight      int32
+	claims      int32 // lanes ready, or granted and not restated
+	active      int32 // place in e.active, plus one
+	served      uint32
+	mean        float32 // slot time of its attempts, seconds
+	known       bool
+	suspended   bool
+	at          tenantPlace
 
 	round round
+
+	pos                int32
+	probesOut          int32
+	lanes              int32 // not removed
+	wants              int64 // micro-slots that its ready lanes could use
+	quick, slow, probe fair.Heap
 }
 
 type tenantPlace uint8

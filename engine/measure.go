@@ -29,10 +29,10 @@ const (
 
 // round is a tenant's part in the measuring: the open window and the one before.
 type round struct {
-	through [2]uint32 // first offers that the tenant's own limits let through
-	prompt  [2]uint32 // those sent within a second
 	started float32   // expected slot seconds of all starts in the open window
 	first   float32   // of first attempts alone
+	through [2]uint32 // first offers that the tenant's own limits let through
+	prompt  [2]uint32 // those sent within a second
 	lent    bool      // a quick lane started
 
 	demand, share float32 // slots

@@ -68,19 +68,21 @@ func (e *Engine) sendHead(now time.Duration, id uint32, l *lane, h head) Grant {
 		l.flags |= laneRestate
 		t.claims++
 	}
-	ticket, remaining := e.start(now, l, t, p, Ticket{
+	g := Grant{Lane: LaneID(id), Limit: p.perSecond, Ticket: Ticket{
 		Lane: LaneID(id), Attempt: l.headAttempt, Cost: l.headCost, Born: l.headBorn, Flags: FlagBacklog,
-	}, h)
+	}}
+	g.Remaining = e.start(now, l, t, p, &g.Ticket, h)
 	e.granted(now, l, t)
 	if h.permit.Probe {
 		e.wakeProbe(now)
 	}
-	return Grant{Lane: LaneID(id), Ticket: ticket, Limit: p.perSecond, Remaining: remaining}
+	return g
 }
 
 // start takes slot, token, permit and budget for an attempt whose checks have
-// passed. The lane must not be in a heap.
-func (e *Engine) start(now time.Duration, l *lane, t *tenant, p *profile, k Ticket, with head) (Ticket, int64) {
+// passed, fills its ticket and returns the tokens that remain. The lane must not
+// be in a heap.
+func (e *Engine) start(now time.Duration, l *lane, t *tenant, p *profile, k *Ticket, with head) (remaining int64) {
 	l.flags |= laneUsed
 	k.LaneGen, k.Host, k.Started = uint32(l.gen), l.host, now
 	k.Flags |= startFlags(with)
@@ -89,7 +91,7 @@ func (e *Engine) start(now time.Duration, l *lane, t *tenant, p *profile, k Tick
 	}
 	p.Breaker.Take(&l.breaker, now, with.permit)
 	k.BreakerGen = with.permit.Gen
-	remaining := e.takeToken(now, l, p, &k)
+	remaining = e.takeToken(now, l, p, k)
 	if with.perm != retry.Refused {
 		p.Budget.Spend(&l.window, &e.pool, now, with.perm)
 	}
@@ -99,10 +101,10 @@ func (e *Engine) start(now time.Duration, l *lane, t *tenant, p *profile, k Tick
 	e.occupy(t, h, k.Flags)
 	l.inFlight++
 	e.total.InFlight++
-	e.started(t, &k)
+	e.started(t, k)
 	e.reclassify(now, l.tenant, t)
 	e.wakeHost(now, h)
-	return k, remaining
+	return remaining
 }
 
 func startFlags(with head) (f TicketFlags) {

@@ -27,21 +27,22 @@ func (e *Engine) Offer(now time.Duration, d Delivery) Verdict {
 	e.wakeDue(now)
 	l := e.lane(d.Lane)
 	t, p := e.tenants.at(uint32(l.tenant)), e.profiles.at(l.profile)
+	hostFull := e.hostFull(l.host) // asked early: its memory is far, and what follows does not wait for it
 	d.Cost = max(d.Cost, 1)
 	l.flags |= laneUsed
 	l.offered++
 	e.total.Offered++
 	if l.flags&laneRemoved != 0 {
-		return e.dropDeleted(l)
+		return e.dropDeleted(l).verdict()
 	}
 	e.activate(now, l.tenant, t)
 	l.window.Offer(now, p.Budget.HalfLife)
 	if p.tooCostly(d.Cost) {
-		return e.bury(l, TooCostly, d.Attempt)
+		return e.bury(l, TooCostly, d.Attempt).verdict()
 	}
 	den, permit := e.own(now, l, p, d.Cost)
 	if den.reason == None {
-		e.shared(now, l, t, p, d, permit.Probe, &den)
+		e.shared(now, l, t, p, d, permit.Probe, hostFull, &den)
 	}
 	perm := e.paid(now, l, p, d.Attempt, permit, &den)
 	e.offered(now, l, t, p, d, den.reason)
@@ -53,14 +54,14 @@ func (e *Engine) Offer(now time.Duration, d Delivery) Verdict {
 }
 
 // shared asks what the lane's own limits let through: order, host, slots.
-func (e *Engine) shared(now time.Duration, l *lane, t *tenant, p *profile, d Delivery, probe bool, den *denial) {
+func (e *Engine) shared(now time.Duration, l *lane, t *tenant, p *profile, d Delivery, probe, hostFull bool, den *denial) {
 	if e.behind(now, l, p, probe) {
 		den.byEvent(ByOrder)
 		if l.at == inWake {
 			den.at = time.Duration(l.key)
 		}
 	}
-	if e.hostFull(l.host) {
+	if hostFull {
 		den.byEvent(ByHost)
 	}
 	if !e.slotFree(now, d.Lane, l, t, probe) {
@@ -116,19 +117,19 @@ func (e *Engine) passHead(now time.Duration, l *lane) {
 	}
 }
 
-func (e *Engine) sendFresh(now time.Duration, l *lane, t *tenant, p *profile, d Delivery, with head) Verdict {
+func (e *Engine) sendFresh(now time.Duration, l *lane, t *tenant, p *profile, d Delivery, with head) (v Verdict) {
 	moved := l.at != nowhere
 	if !l.at.ready() {
 		e.rise(l, t)
 	}
 	e.unplace(l, t)
-	ticket, remaining := e.start(now, l, t, p, Ticket{
-		Lane: d.Lane, Attempt: d.Attempt, Cost: d.Cost, Born: d.Born,
-	}, with)
+	v.Kind, v.Attempt, v.Limit = Send, d.Attempt, p.perSecond
+	v.Ticket.Lane, v.Ticket.Attempt, v.Ticket.Cost, v.Ticket.Born = d.Lane, d.Attempt, d.Cost, d.Born
+	v.Remaining = e.start(now, l, t, p, &v.Ticket, with)
 	if moved {
 		e.place(now, uint32(d.Lane), l)
 	}
-	return Verdict{Kind: Send, Attempt: d.Attempt, Ticket: ticket, Limit: p.perSecond, Remaining: remaining}
+	return v
 }
 
 // deny parks, or drops what the lane's own limits refuse if that is its choice.
@@ -142,16 +143,4 @@ func (e *Engine) deny(l *lane, p *profile, d Delivery, den denial) Verdict {
 	l.parked++
 	e.total.Parked++
 	return Verdict{Kind: Park, Reason: den.reason, At: den.at, Attempt: d.Attempt, Limit: p.perSecond}
-}
-
-func (e *Engine) bury(l *lane, r Reason, attempt uint32) Verdict {
-	l.dead++
-	e.total.Dead++
-	return Verdict{Kind: Bury, Reason: r, Attempt: attempt}
-}
-
-func (e *Engine) dropDeleted(l *lane) Verdict {
-	l.cancelled++
-	e.total.Cancelled++
-	return Verdict{Kind: Drop, Reason: Deleted}
 }

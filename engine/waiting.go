@@ -247,9 +247,9 @@ func (e *Engine) unready(l *lane, t *tenant, was place) {
 	}
 }
 
-// reclassify is classify where tenants stand in heaps.
+// reclassify is classify for a tenant that may have nothing ready.
 func (e *Engine) reclassify(now time.Duration, id TenantID, t *tenant) {
-	if e.order == Fair {
+	if e.order == Fair && (t.claims > 0 || t.at != tenantNowhere) {
 		e.classify(now, uint32(id), t)
 	}
 }

@@ -22,11 +22,8 @@ func ParseDuration(s string) (time.Duration, error) {
 		}
 		return time.Duration(days) * day, nil
 	}
-	if s == "0" {
-		return 0, errUnit
-	}
 	d, err := time.ParseDuration(s)
-	if err != nil {
+	if err != nil || !strings.ContainsAny(s, "smh") { // it takes 0 without a unit
 		return 0, errUnit
 	}
 	return d, nil

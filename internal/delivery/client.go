@@ -133,6 +133,7 @@ func (c *Client) attempt(ctx context.Context, cn *conn, r *Request, t *target, d
 	if err != nil {
 		o := failure(err, sent, ctx.Err() != nil)
 		unwatch()
+		cn.abort()
 		c.pool.drop(cn)
 		return o
 	}

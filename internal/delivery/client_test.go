@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"strconv"
@@ -120,6 +121,34 @@ func TestRestOfTheBodyIsNotWrittenAfterARefusal(t *testing.T) {
 	}
 }
 
+func TestTLSEndpointThatReadsNothingEndsAtTheDeadlineToo(t *testing.T) {
+	ca := newAuthority(t)
+	cert, real := ca.leaf(t, "h.test", nil), time.Now()
+	clock := func() time.Time { return real } // a bubble's begins in 2000
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := piped(t, 0, func(p *peer) {
+			server := tls.Server(p, &tls.Config{Certificates: []tls.Certificate{cert}, Time: clock})
+			server.Handshake()
+			p.hang()
+		})
+		plain, d := c.dial, newDialer(&Options{RootCAs: ca.pool, HandshakeTimeout: time.Second})
+		d.tls.Time = clock
+		c.dial = func(ctx context.Context, e endpoint) (net.Conn, error) {
+			raw, err := plain(ctx, e)
+			if err != nil {
+				return nil, err
+			}
+			return d.secure(ctx, raw, e)
+		}
+		begun := time.Now()
+		o := c.Send(t.Context(), post("https://h.test/"))
+		if took := time.Since(begun); took != defaultTimeout {
+			t.Errorf("ended after %v, want %v", took, defaultTimeout)
+		}
+		want(t, o, engine.Failed, 0, ReasonTimeout)
+	})
+}
+
 // Field case 66.
 func TestTricklingBodyHoldsTheSlotForASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -207,6 +236,8 @@ func TestDoubtfulAnswerEndsTheConnection(t *testing.T) {
 		"other coding":            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
 		"folded field":            "HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 2\r\n\r\nok",
 		"blank before the colon":  "HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok",
+		"two lengths, one odd":    "HTTP/1.1 200 OK\r\nContent-Length : 9\r\nContent-Length: 2\r\n\r\nok",
+		"folded like a field":     "HTTP/1.1 200 OK\r\nX: a\r\n Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\nok",
 		"no colon":                "HTTP/1.1 200 OK\r\nnonsense\r\nContent-Length: 2\r\n\r\nok",
 		"bare line feeds":         "HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
 		"more than announced":     "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n\r\n",

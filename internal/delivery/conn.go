@@ -3,6 +3,7 @@ package delivery
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"net"
 	"os"
 	"syscall"
@@ -22,6 +23,7 @@ const (
 type conn struct {
 	net.Conn
 	endpoint endpoint
+	under    net.Conn        // what carries TLS, else Conn itself
 	raw      syscall.RawConn // nil if there is no descriptor
 	br       *bufio.Reader
 	head     []byte // of the request; its memory is kept for the next
@@ -34,12 +36,11 @@ type conn struct {
 }
 
 func newConn(nc net.Conn, e endpoint) *conn {
-	cn := &conn{Conn: nc, endpoint: e, br: bufio.NewReaderSize(nc, 4<<10)}
-	under := nc
-	if t, ok := nc.(interface{ NetConn() net.Conn }); ok { // TLS
-		under = t.NetConn()
+	cn := &conn{Conn: nc, endpoint: e, under: nc, br: bufio.NewReaderSize(nc, 4<<10)}
+	if t, ok := nc.(*tls.Conn); ok {
+		cn.under = t.NetConn()
 	}
-	if sc, ok := under.(syscall.Conn); ok {
+	if sc, ok := cn.under.(syscall.Conn); ok {
 		cn.raw, _ = sc.SyscallConn()
 	}
 	cn.probe = func(fd uintptr) bool {
@@ -58,6 +59,10 @@ func (cn *conn) quiet() bool {
 	}
 	return cn.raw.Read(cn.probe) == nil && cn.probeErr == nil
 }
+
+// abort closes without a word: TLS would wait up to 5 s for an endpoint that
+// reads nothing to take its closing alert.
+func (cn *conn) abort() { cn.under.Close() }
 
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)

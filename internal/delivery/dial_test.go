@@ -211,23 +211,18 @@ func TestLookupFailuresAreFailedConnections(t *testing.T) {
 }
 
 // Field case 73.
-func TestLookupAndConnectHaveADeadlineOfTheirOwn(t *testing.T) {
+func TestLookupHasADeadlineOfItsOwn(t *testing.T) {
 	senders(t, func(t *testing.T, open func(Options) Sender) {
-		const limit = 50 * time.Millisecond
-		asked := false
-		dns := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			at, ok := ctx.Deadline()
-			if !ok || at.After(time.Now().Add(limit)) {
-				t.Errorf("lookup may last until %v (%v)", at, ok)
-			}
-			asked = true
+		returned := make(chan struct{})
+		dns := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+			<-returned
 			return nil, syscall.ECONNREFUSED
 		}}
-		o := open(Options{Resolver: dns, ConnectTimeout: limit}).Send(t.Context(), post("http://h.test/"))
-		want(t, o, engine.Failed, 0, ReasonDNS)
-		if !asked {
-			t.Error("the resolver was not asked")
-		}
+		sender := open(Options{Resolver: dns, ConnectTimeout: 50 * time.Millisecond})
+		r := post("http://h.test/")
+		r.Timeout = time.Hour
+		want(t, sender.Send(t.Context(), r), engine.Failed, 0, ReasonDNS)
+		close(returned)
 	})
 }
 

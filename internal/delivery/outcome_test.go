@@ -208,13 +208,15 @@ func TestStatusOutsideTheClassesIsAFailure(t *testing.T) {
 
 func TestInterimAnswersArePassedOver(t *testing.T) {
 	senders(t, func(t *testing.T, open func(Options) Sender) {
-		s := serve(t, answering("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\nContent-Length: 7\r\n\r\n"+ok200))
+		s := serve(t, answering("HTTP/1.1 100 Continue\r\n\r\n"+
+			"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\nTransfer-Encoding: chunked\r\nRetry-After: 9\r\nContent-Length: 7\r\n\r\n"+
+			"HTTP/1.1 429 Slow Down\r\nContent-Length: 2\r\n\r\nok"))
 		sender := open(Options{})
 		for range 3 {
 			o := sender.Send(t.Context(), post(s.url("/")))
-			want(t, o, engine.OK, 200, ReasonStatus)
-			if string(o.Snippet) != "ok" {
-				t.Errorf("snippet %q", o.Snippet)
+			want(t, o, engine.Throttled, 429, ReasonStatus)
+			if string(o.Snippet) != "ok" || o.Incomplete || o.Result.RetryAfter != 0 {
+				t.Errorf("the interim answer's fields were taken: %+v", o)
 			}
 		}
 	})

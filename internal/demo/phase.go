@@ -69,7 +69,7 @@ func (r *run) begin(ctx context.Context) (err error) {
 		return err
 	}
 	for i, t := range r.phase.tenants {
-		if err := a.register(ctx, t, r.receivers[i].URL()); err != nil {
+		if err := a.register(ctx, t, r.receivers[i].URL(), r.settings.cap); err != nil {
 			return err
 		}
 	}

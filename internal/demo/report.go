@@ -98,7 +98,7 @@ func (m *mean) add(x float64) {
 
 // contractOf is what the service promised the tenant's endpoint.
 func contractOf(t tenant, limit int) receiver.Contract {
-	c := receiver.Contract{Cap: max(limit, 0)}
+	c := receiver.Contract{Cap: limit}
 	if t.contract > 0 {
 		c.Tokens, c.Per, c.Burst = int64(t.contract), time.Second, t.burst
 	}
@@ -131,7 +131,7 @@ func makeReport(alone, with, without *measured) Report {
 func tenantReport(t tenant, c engine.Counters, got receiver.Report) TenantReport {
 	row := TenantReport{
 		Tenant:  t.name,
-		Offered: c.Offered, Delivered: c.Delivered, Parked: c.Parked, Dead: c.Dead,
+		Offered: c.Offered, Delivered: uint64(got.Delivered), Parked: c.Parked, Dead: c.Dead,
 		InFlight: c.InFlight, Cancelled: c.Cancelled, Dropped: c.Dropped,
 		Attempts: got.Attempts, Cap: laneCap, MaxInFlight: got.MaxInFlight, OverContract: got.OverContract,
 	}

@@ -136,8 +136,8 @@ func TestContractOfATenant(t *testing.T) {
 	if got, want := contractOf(noisy, 16), (receiver.Contract{Tokens: 20, Per: time.Second, Burst: 40, Cap: 16}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got := contractOf(tenant{}, -1); got != (receiver.Contract{}) {
-		t.Errorf("no contract and no cap: %+v", got)
+	if got := contractOf(tenant{}, 16); got != (receiver.Contract{Cap: 16}) {
+		t.Errorf("no contract: %+v", got)
 	}
 }
 

@@ -84,7 +84,7 @@ func phases(all []tenant) []phase {
 type settings struct {
 	engine  engine.Config
 	profile engine.Profile
-	cap     int // of every lane; -1 is none
+	cap     int // of every subscription
 }
 
 // settingsOf returns the settings of a phase. Without protections there is no cap, no
@@ -105,7 +105,7 @@ func settingsOf(protected bool) settings {
 	if !protected {
 		s.engine.Order, s.engine.HostLimit = engine.Arrival, -1
 		s.profile.Breaker.Off, s.profile.NoBudget = true, true
-		s.cap = -1
+		s.cap = slots // more are never in flight: no cap
 	}
 	return s
 }

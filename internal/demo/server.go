@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/fairlane-dev/fairlane/engine"
-	"github.com/fairlane-dev/fairlane/internal/fanout"
 	"github.com/fairlane-dev/fairlane/internal/server"
 )
 
@@ -28,7 +27,6 @@ func launchServer(ctx context.Context, dir string, s settings) (service, error) 
 		StopGrace: 100 * time.Millisecond,
 		Engine:    s.engine,
 		Profile:   s.profile,
-		Tiers:     map[string]fanout.Tier{"default": {Name: "default", Cap: s.cap}},
 		Allow:     []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})
 	if err != nil {

@@ -35,12 +35,12 @@ type admin struct {
 	client  http.Client
 }
 
-// register makes the tenant and its one subscription.
-func (a *admin) register(ctx context.Context, t tenant, url string) error {
+// register makes the tenant and its one subscription, with that cap.
+func (a *admin) register(ctx context.Context, t tenant, url string, limit int) error {
 	if err := a.post(ctx, "/v1/tenants", map[string]any{"id": t.name}); err != nil {
 		return err
 	}
-	sub := map[string]any{"tenant": t.name, "url": url, "topics": []string{"geofence.*"}}
+	sub := map[string]any{"tenant": t.name, "url": url, "topics": []string{"geofence.*"}, "cap": limit}
 	if t.contract > 0 {
 		sub["rate"], sub["burst"] = fmt.Sprintf("%d/s", t.contract), t.burst
 	}

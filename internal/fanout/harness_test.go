@@ -32,6 +32,9 @@ func newEndpoints() *endpoints {
 }
 
 func (e *endpoints) Send(ctx context.Context, r *delivery.Request) delivery.Outcome {
+	if !r.Start() {
+		return *notSent("removed", "")
+	}
 	e.mu.Lock()
 	e.seen[r.URL] = append(e.seen[r.URL], *r)
 	n := len(e.seen[r.URL])

@@ -15,6 +15,9 @@ const (
 	moveAfter = time.Hour // older than it, a delivery moves
 	moveMost  = 256       // deliveries in a message of HELD
 	moveBytes = 256 << 10 // and their payload, about
+
+	moveAbove = 0.5 // share of the log's room pinned by references: the older half moves
+	slowAbove = 0.7 // and producers of those who pin it are slowed
 )
 
 // deliveries counts what references stand for.
@@ -94,6 +97,8 @@ func (f *Fanout) moveBelow() journal.Position {
 	lowest, crowded := f.lowestLocked(), f.waiting > f.opts.MaxWaiting/4*3
 	cursor := f.cursor
 	f.mu.Unlock()
+	pinned := f.journal.Pinned(lowest)
+	f.slowPinners(pinned > slowAbove)
 	if lowest >= cursor {
 		return 0
 	}
@@ -101,13 +106,30 @@ func (f *Fanout) moveBelow() journal.Position {
 	if err != nil {
 		return 0
 	}
-	if crowded || f.journal.Pinned(lowest) > 0.5 {
+	if crowded || pinned > moveAbove {
 		below = max(below, lowest+(cursor-lowest)/2)
 	}
 	if below <= lowest {
 		return 0
 	}
 	return min(below, cursor)
+}
+
+// slowPinners marks the tenants that hold more than the mean of what is parked and dead, while the log is
+// crowded.
+func (f *Fanout) slowPinners(crowded bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var bytes, holders float64
+	for _, tn := range f.index.tenants {
+		if tn.count > 0 {
+			bytes += tn.bytes
+			holders++
+		}
+	}
+	for _, tn := range f.index.tenants {
+		tn.slowed = crowded && tn.count > 0 && tn.bytes*holders >= bytes
+	}
 }
 
 // lowestLocked is the lowest position in TRIGGERS that a waiting or dead delivery refers to.

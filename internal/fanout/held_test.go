@@ -144,3 +144,32 @@ func TestHeldRunExpiresAsOne(t *testing.T) {
 		t.Errorf("%d references, %d messages are left after the purge", n, held)
 	}
 }
+
+// While the log is crowded, those who pin it are slowed, and nobody else.
+func TestPinnersOfACrowdedLogAreSlowed(t *testing.T) {
+	b := start(t, nil)
+	for _, id := range []string{"pins", "little", "nothing"} {
+		b.tenant(id)
+		b.subscribe(id, id, journal.Limits{Rate: "1/h", Burst: 1})
+	}
+	b.post(40, "pins")
+	b.post(2, "little")
+	b.post(1, "nothing")
+	b.until(b.j.Registry().Subscriptions()[2].ID, "delivery", delivered(1))
+	slowed := func() (ids []string) {
+		for _, id := range []string{"pins", "little", "nothing"} {
+			if _, over := b.Pressure(id); over {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	b.slowPinners(true)
+	if got := slowed(); !slices.Equal(got, []string{"pins"}) {
+		t.Errorf("slowed: %v", got)
+	}
+	b.slowPinners(false)
+	if got := slowed(); got != nil {
+		t.Errorf("slowed with room: %v", got)
+	}
+}

@@ -28,11 +28,12 @@ type lane struct {
 // tenant is the driver's side of one tenant.
 type tenant struct {
 	journal.Tenant
-	id    engine.TenantID
-	tier  Tier
-	lanes []*lane
-	bytes float64 // parked and dead, estimated: what is added exactly leaves as the average
-	count int     // parked and dead
+	id     engine.TenantID
+	tier   Tier
+	lanes  []*lane
+	bytes  float64 // parked and dead, estimated: what is added exactly leaves as the average
+	count  int     // parked and dead
+	slowed bool    // it pins a crowded log
 }
 
 // index finds lanes. Everything in it is guarded by Fanout.mu.

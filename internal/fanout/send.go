@@ -91,21 +91,23 @@ func notSent(reason, detail string) *delivery.Outcome {
 	return &delivery.Outcome{Result: engine.Result{Kind: engine.NotSent}, Reason: reason, Detail: detail}
 }
 
-// send checks the lane once more just before the first byte, and sends.
+// send makes the request. The lane is checked once more just before the first byte.
 func (f *Fanout) send(a *attempt) delivery.Outcome {
 	f.mu.Lock()
-	live := f.engine.Live(a.ticket)
-	sub := a.lane.sub
-	timeout := a.lane.timeout
+	sub, timeout := a.lane.sub, a.lane.timeout
 	f.mu.Unlock()
-	if !live {
-		return *notSent("removed", "")
-	}
 	return f.opts.Sender.Send(f.sending, &delivery.Request{
 		ID: a.trigger.ID, URL: sub.URL, ContentType: a.trigger.ContentType, Payload: a.trigger.Payload,
 		Secrets: sub.Secrets, Attempt: int(a.ticket.Attempt) + 1, Timeout: timeout,
 		Limit: a.limit, Remaining: a.remaining, Outcomes: sub.Outcomes,
+		Start: func() bool { return f.live(a.ticket) },
 	})
+}
+
+func (f *Fanout) live(t engine.Ticket) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.engine.Live(t)
 }
 
 // finish settles or parks the delivery, and lets go what may go now.

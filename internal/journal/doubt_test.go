@@ -98,10 +98,13 @@ func TestPackThatWasNotStoredOpensTheServerAnew(t *testing.T) {
 // Field case 81.
 func TestOutcomesOutliveAServerThatIsOpenedAnew(t *testing.T) {
 	dir := t.TempDir()
-	j := open(t, testOptions(dir))
+	o := testOptions(dir)
+	o.tune.patience = 200 * time.Millisecond
+	j := open(t, o)
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	var acked sync.Map
+	var count atomic.Int64
 	wg.Go(func() {
 		for n := 0; ; n++ {
 			select {
@@ -111,13 +114,15 @@ func TestOutcomesOutliveAServerThatIsOpenedAnew(t *testing.T) {
 			}
 			if r, err := j.Append(t.Context(), trigger(n)); err == nil {
 				acked.Store(r.Position, true)
+				count.Add(1)
 				j.Record(rec(Delivered, 1, r.Position, 1))
 			} else if !errors.Is(err, ErrUnavailable) {
 				t.Error(err)
 			}
 		}
 	})
-	for range 3 {
+	for i := range int64(3) {
+		eventually(t, "triggers are accepted", func() bool { return count.Load() > 5*i })
 		j.link.mu.Lock()
 		j.link.next = time.Time{}
 		j.link.mu.Unlock()

@@ -130,6 +130,9 @@ func missing(stream string, from uint64, next []message) error {
 func getSubject(stream string) string { return "$JS.API.DIRECT.GET." + stream }
 
 func unanswered(stream string, err error) error {
+	if errors.Is(err, nats.ErrConnectionClosed) {
+		return ErrClosed
+	}
 	return fmt.Errorf("%w: read of %s: %w", ErrUnavailable, stream, err)
 }
 
@@ -145,12 +148,9 @@ func parseGot(stream string, m *nats.Msg) (message, error) {
 		return message{}, unanswered(stream, fmt.Errorf("status %s %s", status, m.Header.Get("Description")))
 	}
 	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
-	if err != nil {
-		return message{}, unanswered(stream, err)
-	}
-	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
-	if err != nil {
-		return message{}, unanswered(stream, err)
+	at, err2 := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	if err := errors.Join(err, err2); err != nil { // the server does not check what stands around the data
+		return message{}, fmt.Errorf("%w: %s: a message without sequence or time: %w", ErrDamaged, stream, err)
 	}
 	return message{seq: seq, at: at, data: m.Data}, nil
 }

@@ -16,25 +16,19 @@ func recoverState(ctx context.Context, l *link, e *epochs, newest *found, trigge
 	if newest != nil {
 		f, from = newFold(newest.Checkpoint), newest.first+1
 		clean = newest.Clean && newest.last == outcomes.last
-		if known := newest.Cursor.Seq(); known > triggers.last+1 {
-			return nil, beyond(triggers, known-1, newest.first)
-		}
+		f.knows(newest.Cursor.Seq()-min(newest.Cursor.Seq(), 1), newest.first) // it may stand behind the last
 	}
-	f.triggers = triggers
 	err := l.each(ctx, outcomesStream, from, outcomes.last, func(m message) error { return f.message(ctx, l, e, m) })
 	if err != nil {
 		return nil, err
 	}
+	if f.known > triggers.last {
+		return nil, &Damage{Stream: triggersStream, From: triggers.last + 1, To: f.known,
+			What: fmt.Sprintf("message %d of OUTCOMES knows them, TRIGGERS ends before", f.where)}
+	}
 	s := f.state()
 	s.Crashed = !clean
 	return s, nil
-}
-
-// beyond is the damage of which OUTCOMES knows and TRIGGERS does not: new triggers would take the
-// positions of lost ones and count as decided.
-func beyond(triggers span, known, where uint64) error {
-	return &Damage{Stream: triggersStream, From: triggers.last + 1, To: known,
-		What: fmt.Sprintf("message %d of OUTCOMES knows them, TRIGGERS ends before", where)}
 }
 
 // message folds one message of OUTCOMES.
@@ -46,9 +40,7 @@ func (f *fold) message(ctx context.Context, l *link, e *epochs, m message) error
 	if h.prev >= m.seq {
 		return &Damage{Stream: outcomesStream, From: m.seq, To: h.prev, What: "messages that were here before are gone"}
 	}
-	if h.other > f.triggers.last {
-		return beyond(f.triggers, h.other, m.seq)
-	}
+	f.knows(h.other, m.seq)
 	if kind != kindRecords {
 		return nil
 	}
@@ -64,8 +56,8 @@ func (f *fold) message(ctx context.Context, l *link, e *epochs, m message) error
 		if !e.valid(h, m.seq, r.Partition) {
 			continue
 		}
-		if !r.Position.Held() && r.Position.Seq() > f.triggers.last {
-			return beyond(f.triggers, r.Position.Seq(), m.seq)
+		if !r.Position.Held() {
+			f.knows(r.Position.Seq(), m.seq)
 		}
 		f.apply(r)
 	}
@@ -108,12 +100,14 @@ func repeatedOutcome(ctx context.Context, l *link, seq uint64, h header) (bool, 
 // fold applies records to a checkpoint. A delivery is in one place: waiting, dead, open (its
 // outcome is unknown), settled, or unknown; the counters say how many are where.
 type fold struct {
-	base     Checkpoint
-	triggers span
-	lanes    map[engine.LaneID]*laneFold
-	decided  map[DeliveryKey]struct{}
-	last     Position
-	odd      int // records that do not fit what was known, and changed nothing
+	base    Checkpoint
+	lanes   map[engine.LaneID]*laneFold
+	decided map[DeliveryKey]struct{}
+	last    Position
+	odd     int // records that do not fit what was known, and changed nothing
+
+	known uint64 // the highest sequence of TRIGGERS that OUTCOMES names,
+	where uint64 // and in which message
 }
 
 type laneFold struct {
@@ -168,6 +162,14 @@ func (f *fold) lane(id engine.LaneID) *laneFold {
 	return l
 }
 
+// knows notes that message where of OUTCOMES names message seq of TRIGGERS. If that is not there, new
+// triggers would take the positions of lost ones and count as decided.
+func (f *fold) knows(seq, where uint64) {
+	if seq > f.known {
+		f.known, f.where = seq, where
+	}
+}
+
 // decide notes that the reader must not offer the delivery again.
 func (f *fold) decide(lane engine.LaneID, p Position) {
 	if p >= f.base.Cursor && !p.Held() {
@@ -186,7 +188,7 @@ func (f *fold) apply(r *Record) {
 	case r.Kind == LaneCancelled:
 		l.cancelUpTo(r.Position)
 	case r.N > 1 && r.Position.Held():
-		for i := range r.N {
+		for i := range min(r.N, packMaxEntries) {
 			one := *r
 			one.Position += Position(i)
 			f.one(l, &one)

@@ -96,7 +96,7 @@ func (l *link) state(ctx context.Context, name string) (s span, deleted int, err
 	defer cancel()
 	st, err := l.js.Stream(ctx, name)
 	if err != nil {
-		return span{}, 0, fmt.Errorf("%w: state of %s: %w", ErrUnavailable, name, err)
+		return span{}, 0, unanswered(name, err)
 	}
 	info := st.CachedInfo()
 	return span{info.State.FirstSeq, info.State.LastSeq, int64(info.State.Bytes), info.Config.MaxBytes}, info.State.NumDeleted, nil

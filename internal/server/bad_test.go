@@ -283,7 +283,9 @@ func badEndpoints(id string) []badCall {
 	)
 }
 
+// Field case 7.
 // Field case 10.
+// Field case 57.
 // Field case 62.
 // Field case 99.
 func TestEverythingWrongIsRefusedByNameAndStoresNothing(t *testing.T) {

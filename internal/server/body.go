@@ -52,19 +52,11 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int, p pace) ([]byte
 		case len(buf) > limit:
 			return nil, oversize(limit)
 		case err == io.EOF || int64(len(buf)) == r.ContentLength:
-			return buf, noDeadline(rc)
+			return buf, nil // net/http lifts the deadline
 		case err != nil:
 			return nil, broken(err)
 		}
 	}
-}
-
-// noDeadline lifts the deadline of the body: it must not strike while the answer is made.
-func noDeadline(rc *http.ResponseController) error {
-	if err := rc.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return broken(err)
-	}
-	return nil
 }
 
 // bufferFor is the next size of a buffer that holds n bytes: doubled, at most what is declared,

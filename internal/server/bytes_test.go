@@ -12,6 +12,7 @@ import (
 // Field case 1.
 // Field case 2.
 // Field case 3.
+// Field case 57.
 func TestPayloadBytesArriveAsPosted(t *testing.T) {
 	s := start(t, "", nil)
 	url, got := endpoint(t, 200)
@@ -27,6 +28,7 @@ func TestPayloadBytesArriveAsPosted(t *testing.T) {
 		{"raw NUL", "a\x00b", "text/plain; charset=utf-8"},
 		{"invalid UTF-8", "\xff\xfe\x80", "application/octet-stream"},
 		{"lone surrogates", `{"a":"\ud800"}`, "application/json"},
+		{"emoji raw and escaped, U+2028, NFC, NFD, right-to-left", "{\"a\":\"\U0001f60a \\ud83d\\ude0a \u2028 \u00e9 e\u0301 \u200f\"}", "application/json"},
 		{"empty object", "{}", "application/json"},
 		{"empty", "", "application/json"},
 		{"no content type", "x", ""},

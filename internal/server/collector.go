@@ -12,9 +12,8 @@ import (
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 )
 
-// maxTenantSeries bounds the tenants that have series of their own; the others are summed
-// as otherTenants, which no tenant can be called. The first ones by number have them, so that a
-// series never changes what it counts.
+// maxTenantSeries bounds the tenants that have series of their own: the oldest that are not
+// deleted. The others are summed as otherTenants, which no tenant can be called.
 const (
 	maxTenantSeries = 50
 	otherTenants    = "(other)"
@@ -24,12 +23,13 @@ const (
 type collector struct {
 	fanout    Fanout
 	journal   Journal
+	registry  Registry
 	saturated *saturation
 }
 
-// Watch adds the state of the parts. Once.
-func (m *Metrics) watch(f Fanout, j Journal, s *saturation) {
-	m.registry.MustRegister(&collector{f, j, s})
+// watch adds the state of the parts. Once.
+func (m *Metrics) watch(f Fanout, j Journal, r Registry, s *saturation) {
+	m.registry.MustRegister(&collector{f, j, r, s})
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -112,19 +112,23 @@ func (c *collector) tenants(emit emitter) {
 	all := c.fanout.Tenants()
 	slices.SortFunc(all, func(a, b fanout.TenantStatus) int { return cmp.Compare(a.Tenant, b.Tenant) })
 	var rest engine.Counters
+	shown, summed := 0, false
 	for i := range all {
-		if i >= maxTenantSeries {
-			rest = rest.Plus(all[i].Counters)
+		t, known := c.registry.Tenant(all[i].TenantID)
+		if shown == maxTenantSeries || !known || t.Deleted {
+			rest, summed = rest.Plus(all[i].Counters), true
 			continue
 		}
+		shown++
 		for state, n := range states(all[i].Counters) {
 			emit(tenantDesc, float64(n), all[i].TenantID, state)
 		}
 	}
-	if len(all) > maxTenantSeries {
-		for state, n := range states(rest) {
-			emit(tenantDesc, float64(n), otherTenants, state)
-		}
+	if !summed {
+		return
+	}
+	for state, n := range states(rest) {
+		emit(tenantDesc, float64(n), otherTenants, state)
 	}
 }
 

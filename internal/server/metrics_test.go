@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
+	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
 // value reads one series from a text exposition; it fails the test if there is none.
@@ -94,7 +95,7 @@ func TestMetricsAreOpenOnlyWhereConfigured(t *testing.T) {
 
 func TestMetricNamesAreWellFormed(t *testing.T) {
 	m := NewMetrics("dev")
-	m.watch(&fake{}, &fake{}, &saturation{})
+	m.watch(&fake{}, &fake{}, fakeRegistry{}, &saturation{})
 	m.Attempted(fanout.Attempted{Verdict: engine.Done})
 	problems, err := testutil.GatherAndLint(m.registry)
 	if err != nil {
@@ -107,13 +108,21 @@ func TestMetricNamesAreWellFormed(t *testing.T) {
 	}
 }
 
+// halfDeleted is a registry in which every tenant with an odd number is deleted.
+type halfDeleted struct{ fakeRegistry }
+
+func (halfDeleted) Tenant(id string) (journal.Tenant, bool) {
+	return journal.Tenant{ID: id, Deleted: strings.ContainsAny(id[len(id)-1:], "13579")}, true
+}
+
+// Field case 84.
 func TestSeriesByTenantAreBounded(t *testing.T) {
 	f := &fake{}
 	for i := range 500 {
 		f.all = append(f.all, fanout.TenantStatus{TenantView: engine.TenantView{Tenant: engine.TenantID(499 - i)}, TenantID: fmt.Sprint("t", 499-i), Counters: engine.Counters{Offered: 2, Delivered: 2}})
 	}
 	m := NewMetrics("dev")
-	m.watch(f, f, &saturation{})
+	m.watch(f, f, halfDeleted{}, &saturation{})
 	families, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +142,7 @@ func TestSeriesByTenantAreBounded(t *testing.T) {
 			}
 		}
 	}
-	if len(byTenant) != maxTenantSeries+1 || byTenant["t0"] != 2 || byTenant["t49"] != 2 || byTenant[otherTenants] != 900 {
+	if len(byTenant) != maxTenantSeries+1 || byTenant["t0"] != 2 || byTenant["t98"] != 2 || byTenant[otherTenants] != 900 {
 		t.Errorf("%d series: %v", len(byTenant), byTenant)
 	}
 	if validTenantID(otherTenants) {

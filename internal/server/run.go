@@ -186,7 +186,7 @@ func (r *Running) serve(m *Metrics) {
 	watch, end := context.WithCancel(context.Background())
 	r.endWatch = end
 	s := &saturation{}
-	m.watch(r.fanout, r.journal, s)
+	m.watch(r.fanout, r.journal, r.journal.Registry(), s)
 	r.loops.Go(func() { watchLanes(watch, r.fanout, s) })
 	r.http = newHTTP(r.server.Handler(), r.log)
 	r.loops.Go(func() {

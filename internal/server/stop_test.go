@@ -12,6 +12,8 @@ import (
 
 // What was answered with 202 is there after the restart; what was not is nowhere, or was in
 // doubt. Nothing is delivered twice by a graceful stop.
+//
+// Field case 98.
 func TestAStopUnderLoadLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, dir, nil)
@@ -65,6 +67,7 @@ func TestAStopUnderLoadLosesNothing(t *testing.T) {
 	}
 }
 
+// Field case 98.
 func TestAStopWaitsForWhatIsInFlight(t *testing.T) {
 	for _, c := range []struct {
 		name    string
