@@ -4,13 +4,16 @@ LINT := bin/golangci-lint
 LINT_VERSION := v2.15.0
 FUZZTIME ?= 30s
 
-.PHONY: help demo build test test-full lint bench torture fuzz tools clean
+.PHONY: help demo pictures build test test-full lint bench torture fuzz tools clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## one noisy, one dead and one failing tenant leave the others untouched (a minute)
 	$(GO) run ./cmd/fairlane demo
+
+pictures: ## redraw the pictures in docs/ from a fresh run
+	$(GO) run ./cmd/fairlane demo --plot docs/demo.svg
 
 build: ## build bin/fairlane
 	$(GO) build -trimpath -o bin/fairlane ./cmd/fairlane

@@ -18,9 +18,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -95,6 +93,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	asJSON := flags.Bool("json", false, "print one JSON object instead of text")
+	table := flags.Bool("table", false, "print the table of docs/benchmarks.md instead of text")
 	list := flags.Bool("list", false, "list the rows and end")
 	only := flags.String("only", "", "run these rows only: `names`, separated by commas")
 	dir := flags.String("dir", "", "where data directories are made and removed; default the system's for temporary files")
@@ -120,7 +119,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer stopProfile()
-	return b.print(chosen, stdout, *asJSON)
+	switch {
+	case *asJSON:
+		return b.print(chosen, io.Discard, func(r report) error { return r.json(stdout) })
+	case *table:
+		return b.print(chosen, io.Discard, func(r report) error { return r.table(stdout) })
+	}
+	return b.print(chosen, stdout, func(report) error { return nil })
 }
 
 func choose(only string) ([]row, error) {
@@ -151,13 +156,11 @@ func writeList(w io.Writer, chosen []row) error {
 	return nil
 }
 
-// print runs the rows and prints each when it is there, or all as JSON. A row that
-// fails does not keep the others from running.
-func (b *bench) print(chosen []row, out io.Writer, asJSON bool) error {
-	report := report{Machine: describe(b.dir), Quick: b.quick}
-	if !asJSON {
-		report.Machine.write(out)
-	}
+// print runs the rows and writes each as text when it is there, and the whole at the end. A
+// row that fails does not keep the others from running.
+func (b *bench) print(chosen []row, text io.Writer, whole func(report) error) error {
+	all := report{Machine: describe(b.dir), Quick: b.quick}
+	all.Machine.write(text)
 	var failed []error
 	for _, r := range chosen {
 		if b.ctx.Err() != nil {
@@ -171,17 +174,10 @@ func (b *bench) print(chosen []row, out io.Writer, asJSON bool) error {
 			b.say("%s: %v", r.name, err)
 		}
 		done := result{Name: r.name, About: r.about, Seconds: time.Since(begin).Seconds(), Figures: figures}
-		report.Rows = append(report.Rows, done)
-		if !asJSON {
-			done.write(out)
-		}
+		all.Rows = append(all.Rows, done)
+		done.write(text)
 	}
-	if asJSON {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		failed = append(failed, enc.Encode(report))
-	}
-	return cmp.Or(errors.Join(failed...), b.ctx.Err())
+	return errors.Join(errors.Join(failed...), whole(all), b.ctx.Err())
 }
 
 // say tells how it goes.

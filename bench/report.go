@@ -15,6 +15,34 @@ type report struct {
 	Rows    []result `json:"rows"`
 }
 
+func (r report) json(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+// table writes every figure as a line of a Markdown table.
+func (r report) table(w io.Writer) error {
+	r.Machine.write(w)
+	fmt.Fprint(w, "\n| row | figure | bar | printed |\n|---|---|---|---|\n")
+	for _, row := range r.Rows {
+		for _, f := range row.Figures {
+			bar := ""
+			if f.Bar != nil {
+				bar = f.Bar.String()
+			}
+			value := strings.TrimSpace(short(f.Rounds.median()) + " " + f.Unit)
+			if v := f.verdict(); v != "" {
+				value += ", " + v
+			}
+			if _, err := fmt.Fprintf(w, "| %s | %s | %s | %s |\n", row.Name, f.What, bar, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // result is one row that ran.
 type result struct {
 	Name    string   `json:"name"`
@@ -113,9 +141,9 @@ func (r result) write(w io.Writer) {
 	}
 }
 
-// short prints three significant digits, and whole numbers whole.
+// short prints three significant digits, and all of a whole number's.
 func short(x float64) string {
-	if x >= 1000 || x <= -1000 || x == float64(int64(x)) {
+	if x >= 100 || x <= -100 || x == float64(int64(x)) {
 		return grouped(strconv.FormatFloat(x, 'f', 0, 64))
 	}
 	return strconv.FormatFloat(x, 'g', 3, 64)

@@ -64,7 +64,7 @@ func (b *bench) restarts(svc *service, parked int) ([]figure, error) {
 // awaitParked returns when the account says that n deliveries are parked.
 func (s *service) awaitParked(n int) error {
 	var a account
-	for end := time.Now().Add(time.Minute); time.Now().Before(end) && s.bench.ctx.Err() == nil; sleep(s.bench.ctx, 20*time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end) && s.bench.ctx.Err() == nil; sleep(s.bench.ctx, 20*time.Millisecond) {
 		var err error
 		if a, err = s.account(); err != nil {
 			return err

@@ -106,7 +106,7 @@ func (e *Engine) replaceLanesOf(now time.Duration, id TenantID) {
 		if !e.tenants.at(uint32(id)).suspended {
 			l.startRamp()
 		}
-		e.place(now, uint32(i), l)
+		e.place(now, uint32(i))
 	}
 }
 
@@ -182,8 +182,9 @@ func (e *Engine) putLane(now time.Duration, c PutLane) error {
 		e.editLane(now, l, &c)
 	}
 	l.host, l.cap = c.Host, int32(c.Profile.Cap)
-	e.setPaused(l, c.Paused)
-	e.replace(now, uint32(c.Lane), l, t, was, false)
+	l.setPaused(c.Paused)
+	x := e.spot(now, uint32(c.Lane))
+	e.replace(&x, was, false)
 	if old != l.host {
 		e.wakeHost(now, e.hosts.at(uint32(old)))
 	}
@@ -194,9 +195,6 @@ func (e *Engine) addLane(l *lane, c *PutLane, t *tenant) {
 	l.flags = laneKnown
 	l.tenant = c.Tenant
 	l.profile = e.profiles.hold(c.Profile)
-	if c.Paused {
-		l.flags |= lanePaused
-	}
 	t.lanes++
 }
 
@@ -218,7 +216,7 @@ func (e *Engine) editLane(now time.Duration, l *lane, c *PutLane) {
 }
 
 // setPaused pauses or resumes; resuming ramps.
-func (e *Engine) setPaused(l *lane, paused bool) {
+func (l *lane) setPaused(paused bool) {
 	if paused {
 		l.flags |= lanePaused
 		return
@@ -238,8 +236,8 @@ func (e *Engine) pauseLane(now time.Duration, c PauseLane) error {
 		l.flags &^= laneDisabled
 		l.startRamp()
 	}
-	e.setPaused(l, c.Paused)
-	e.place(now, uint32(c.Lane), l)
+	l.setPaused(c.Paused)
+	e.place(now, uint32(c.Lane))
 	return nil
 }
 
@@ -248,17 +246,17 @@ func (e *Engine) removeLane(now time.Duration, c RemoveLane) error {
 	if err != nil {
 		return err
 	}
-	t := e.tenants.at(uint32(l.tenant))
-	was := e.unplace(l, t)
+	x := e.spot(now, uint32(c.Lane))
+	was := e.unplace(l, x.t)
 	l.flags |= laneRemoved
 	l.gen++
 	n := l.parked
 	e.unpark(l, n)
 	l.cancelled += uint64(n)
 	e.total.Cancelled += uint64(n)
-	t.lanes--
+	x.t.lanes--
 	e.profiles.release(l.profile)
-	e.replace(now, uint32(c.Lane), l, t, was, false)
+	e.replace(&x, was, false)
 	return nil
 }
 
@@ -305,7 +303,6 @@ func (e *Engine) setSlots(now time.Duration, c SetSlots) error {
 	}
 	e.slots = c.Slots
 	e.reclassifyAll(now)
-	e.wakeProbe(now)
 	for i := range e.hosts.len() {
 		e.wakeHost(now, e.hosts.at(uint32(i)))
 	}

@@ -347,7 +347,11 @@ func TestProbesTogetherAreBoundedAndAllGetTheirTurn(t *testing.T) {
 		s.add(TenantID(i%tenants), LaneID(i), p)
 	}
 	s.serve = func(LaneID) (time.Duration, Result) { return 2 * time.Second, Result{Kind: Failed} }
-	probed := map[LaneID]bool{}
+	probed, since := map[LaneID]bool{}, map[LaneID]time.Duration{}
+	s.ended = func(k Ticket, _ Result, _ Verdict) {
+		v, _ := s.e.Lane(s.now, k.Lane)
+		since[k.Lane] = v.Probe
+	}
 	begin := s.started
 	s.started = func(k Ticket, x entry) {
 		begin(k, x)
@@ -360,6 +364,13 @@ func TestProbesTogetherAreBoundedAndAllGetTheirTurn(t *testing.T) {
 		}
 		if tn := s.e.tenants.at(uint32(s.tenantOf[k.Lane])); tn.probesOut > 3 {
 			t.Fatalf("%d probes of one tenant, its nominal is 33", tn.probesOut)
+		}
+		for i := range tenants * lanes {
+			o := s.e.lane(LaneID(i))
+			room := s.e.tenants.at(uint32(o.tenant)).probesOut < 3
+			if o.at == inProbe && room && since[LaneID(i)] < since[k.Lane] {
+				t.Fatalf("lane %d probes before lane %d, which may since longer", k.Lane, i)
+			}
 		}
 	}
 	for i := range tenants * lanes {

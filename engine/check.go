@@ -36,36 +36,36 @@ func (d *denial) note(r Reason) {
 
 // own asks what is the lane's alone: pause, endpoint's pause, breaker, bucket,
 // cap. It changes nothing.
-func (e *Engine) own(now time.Duration, l *lane, p *profile, cost uint32) (d denial, permit breaker.Permit) {
-	if l.stopped(e.tenants.at(uint32(l.tenant))) {
+func (x *spot) own(cost uint32) (d denial, permit breaker.Permit) {
+	if x.l.stopped(x.t) {
 		d.byEvent(ByPause)
-		if l.flags&laneDisabled != 0 && l.flags&lanePaused == 0 {
+		if x.l.flags&laneDisabled != 0 && x.l.flags&lanePaused == 0 {
 			d.reason = ByGone
 		}
 	}
-	if now < l.pausedUntil {
-		d.until(ByEndpoint, l.pausedUntil)
+	if x.now < x.l.pausedUntil {
+		d.until(ByEndpoint, x.l.pausedUntil)
 	}
-	permit = p.Breaker.Ask(&l.breaker, now)
+	permit = x.p.Breaker.Ask(&x.l.breaker, x.now)
 	if !permit.OK {
 		d.until(ByBreaker, permit.At)
 	}
-	e.askRate(now, l, p, cost, &d)
-	if l.full() {
+	x.askRate(cost, &d)
+	if x.l.full() {
 		d.byEvent(ByCap)
 	}
 	return d, permit
 }
 
-func (e *Engine) askRate(now time.Duration, l *lane, p *profile, cost uint32, d *denial) {
-	if p.Rate.IsUnlimited() {
+func (x *spot) askRate(cost uint32, d *denial) {
+	if x.p.Rate.IsUnlimited() {
 		return
 	}
-	r := p.Rate.Peek(&l.bucket, now, p.tokens(cost))
+	r := x.p.Rate.Peek(&x.l.bucket, x.now, x.p.tokens(cost))
 	switch {
 	case r.Allowed:
 	case r.RetryIn > 0:
-		d.until(ByRate, now+r.RetryIn)
+		d.until(ByRate, x.now+r.RetryIn)
 	default: // paused
 		d.byEvent(ByRate)
 	}
@@ -86,17 +86,17 @@ func (p *profile) tooCostly(cost uint32) bool {
 }
 
 // needsBudget reports whether an attempt is a retry that spends.
-func needsBudget(p *profile, attempt uint32, probe bool) bool {
+func (p *profile) needsBudget(attempt uint32, probe bool) bool {
 	return attempt > 0 && !probe && !p.NoBudget
 }
 
 // askBudget asks for a retry's permit. reserve reports whether it is the
 // platform's reserve that refuses.
-func (e *Engine) askBudget(now time.Duration, l *lane, p *profile) (perm retry.Permit, at time.Duration, reserve bool) {
-	perm, wait := p.Budget.Ask(&l.window, nil, now)
+func (e *Engine) askBudget(x *spot) (perm retry.Permit, at time.Duration, reserve bool) {
+	perm, wait := x.p.Budget.Ask(&x.l.window, nil, x.now)
 	if perm != retry.Reserved {
-		return perm, now + wait, false
+		return perm, x.now + wait, false
 	}
-	perm, wait = p.Budget.Ask(&l.window, &e.pool, now)
-	return perm, now + wait, perm == retry.Refused
+	perm, wait = x.p.Budget.Ask(&x.l.window, &e.pool, x.now)
+	return perm, x.now + wait, perm == retry.Refused
 }

@@ -70,11 +70,10 @@ type Engine struct {
 	hosts    slab[host]
 	profiles profiles
 
-	lastVirtual float64 // virtual time of the tenant served last
-	serves      uint32  // starts, to break ties by least recently served
-	below       fair.Heap
-	above       fair.Heap
-	probeWait   fair.Heap
+	lastVirtual float64   // virtual time of the tenant served last
+	serves      uint32    // starts, to break ties by least recently served
+	others      standings // ready tenants by virtual time, when the order is Fair
+	probing     standings // those that wait to probe, by since when
 	arrival     fair.Heap
 	wake        fair.Heap
 	reserve     queue
@@ -89,7 +88,7 @@ type Engine struct {
 }
 
 // New returns an engine without tenants and lanes. It panics if c.Rand is
-// missing.
+// missing: without chance, all that failed together would come back together.
 func New(c Config) *Engine {
 	if c.Rand == nil {
 		panic("engine: Config.Rand is required")
@@ -98,7 +97,9 @@ func New(c Config) *Engine {
 	if slots <= 0 {
 		slots = defaultSlots
 	}
-	return &Engine{order: c.Order, rand: c.Rand, hostLimit: c.HostLimit, slots: slots}
+	return &Engine{
+		order: c.Order, rand: c.Rand, hostLimit: c.HostLimit, slots: slots, now: max(c.Origin, 0),
+	}
 }
 
 // seen clamps now to the largest instant seen, and to the origin.

@@ -59,38 +59,33 @@ func Example() {
 	// balanced: true
 }
 
-// One slot, and two tenants: the one whose thousand deliveries wait, and one with two. A free slot goes
-// to the tenant that has used less, so they take turns until the small one is served.
+// One slot, and two tenants: a thousand deliveries of one wait, and two of the other. A free slot goes to
+// the tenant that has used less, so they take turns until the small one is served.
 func ExampleEngine_Next() {
 	e := newEngine(1)
-	open := engine.Profile{Rate: limit.Unlimited(), Cap: 16}
-	apply(e,
-		engine.PutTenant{Tenant: 0}, engine.PutLane{LaneSpec: engine.LaneSpec{Lane: 0, Tenant: 0, Profile: open}},
-		engine.PutTenant{Tenant: 1}, engine.PutLane{LaneSpec: engine.LaneSpec{Lane: 1, Tenant: 1, Profile: open}},
-	)
+	for i := range 2 {
+		apply(e, engine.PutTenant{Tenant: engine.TenantID(i)}, engine.PutLane{LaneSpec: engine.LaneSpec{
+			Lane: engine.LaneID(i), Tenant: engine.TenantID(i), Profile: engine.Profile{Cap: 16},
+		}})
+	}
+	running := e.Offer(0, engine.Delivery{Lane: 0}).Ticket // takes the slot
 	waiting := []uint32{1000, 2}
 	for lane, n := range waiting {
 		for range n {
-			if v := e.Offer(0, engine.Delivery{Lane: engine.LaneID(lane)}); v.Kind == engine.Send {
-				e.Finish(0, v.Ticket, engine.Result{Kind: engine.NotSent}) // keeps the example short
-			}
+			e.Offer(0, engine.Delivery{Lane: engine.LaneID(lane)}) // parked
 		}
 		e.Waiting(0, engine.LaneID(lane), engine.Backlog{Count: n, HeadCost: 1})
 	}
-
-	now := 2 * time.Second
-	for range 6 {
-		g, ok := e.Next(now)
-		if !ok {
-			break
-		}
-		fmt.Print(g.Lane, " ")
+	for now := time.Duration(0); now < 120*time.Millisecond; {
+		now += 20 * time.Millisecond
+		e.Finish(now, running, engine.Result{Kind: engine.OK})
+		g, _ := e.Next(now)
+		running = g.Ticket
 		waiting[g.Lane]--
 		e.Waiting(now, g.Lane, engine.Backlog{Count: waiting[g.Lane], HeadCost: 1})
-		now += 20 * time.Millisecond
-		e.Finish(now, g.Ticket, engine.Result{Kind: engine.OK})
+		fmt.Print(g.Lane, " ")
 	}
-	// Output: 0 1 0 1 0 0
+	// Output: 1 0 1 0 0 0
 }
 
 // A failed attempt is parked with a due time of its own, jittered; the lane is granted again by then.

@@ -16,31 +16,29 @@ const localWait = time.Second
 // than was started panics.
 //
 // A failed probe raises Attempt, since the endpoint saw it, and has no due time:
-// the breaker's interval is what it waits for. A limit of attempts never buries
-// a probe itself.
+// the breaker's interval is what it waits for, and neither schedule nor attempt
+// limit end it. (How many of a delivery's attempts were probes is not kept: if it
+// later fails as an ordinary attempt, all of them count.)
 func (e *Engine) Finish(now time.Duration, k Ticket, r Result) Verdict {
 	now = e.seen(now)
-	l := e.lane(k.Lane)
-	t, h := e.tenants.at(uint32(l.tenant)), e.hosts.at(uint32(k.Host))
-	if l.inFlight == 0 {
+	if e.lane(k.Lane).inFlight == 0 {
 		panic("engine: Finish without a start: each ticket ends exactly once")
 	}
-	l.inFlight--
+	x := e.spot(now, uint32(k.Lane))
+	x.h = e.hosts.at(uint32(k.Host)) // the lane may have moved meanwhile
+	x.l.inFlight--
 	e.total.InFlight--
-	e.vacate(t, h, k.Flags)
-	x := e.conclude(now, l, t, h, &k, r)
-	if l.at != nowhere || l.waiting > 0 {
-		e.place(now, uint32(k.Lane), l)
+	e.vacate(x.t, x.h, k.Flags)
+	v := e.conclude(&x, &k, r)
+	if x.l.at != nowhere || x.l.waiting > 0 {
+		e.place(now, x.id)
 	}
-	e.reclassify(now, l.tenant, t)
-	e.wakeHost(now, h)
-	if k.Flags&FlagProbe != 0 {
-		e.wakeProbe(now)
-	}
+	e.reclassify(now, x.l.tenant, x.t)
+	e.wakeHost(now, x.h)
 	if k.Flags&FlagRetryReserve != 0 && e.reserve.at != never {
 		e.reserve.at = now // it may have been given back
 	}
-	return x.verdict()
+	return v.verdict()
 }
 
 // end is a verdict on an attempt: small enough to be returned in registers.
@@ -58,21 +56,23 @@ func (x end) verdict() Verdict {
 }
 
 // conclude charges the slot and turns the result into a verdict.
-func (e *Engine) conclude(now time.Duration, l *lane, t *tenant, h *host, k *Ticket, r Result) end {
-	took := max(now-k.Started, 0).Seconds()
+func (e *Engine) conclude(x *spot, k *Ticket, r Result) end {
+	took := max(x.now-k.Started, 0).Seconds()
 	if r.Kind == NotSent {
 		took = 0
 	}
-	e.correct(l, t, float64(k.Charged), took)
-	if uint32(l.gen) != k.LaneGen {
-		return e.finishStale(l, r)
+	e.correct(x.l, x.t, float64(k.Charged), took)
+	if uint32(x.l.gen) != k.LaneGen {
+		return e.finishStale(x.l, r)
 	}
-	p := e.profiles.at(l.profile)
+	if r.Kind != OK {
+		x.l.streak = 0
+	}
 	if r.Kind != NotSent && r.Kind != Unknown {
-		e.observe(l, t, float32(took))
-		e.answered(now, l, h, k, r)
+		e.observe(x.l, x.t, float32(took))
+		e.answered(x, k, r)
 	}
-	return e.outcome(now, l, t, p, k, r, took)
+	return e.outcome(x, k, r)
 }
 
 // finishStale ends an attempt of a removed lane: the slot is free, the rest
@@ -87,141 +87,149 @@ func (e *Engine) finishStale(l *lane, r Result) end {
 }
 
 // answered notes what the answer says about lane and host.
-func (e *Engine) answered(now time.Duration, l *lane, h *host, k *Ticket, r Result) {
+func (e *Engine) answered(x *spot, k *Ticket, r Result) {
 	if r.Kind != Failed {
-		l.answered = second(now)
+		x.l.answered = second(x.now)
 	}
 	if r.Refused {
-		e.hostRefused(now, k.Started, h, l.tenant)
+		e.hostRefused(x.now, k.Started, x.h, x.l.tenant)
 	}
 	if r.Kind == OK {
-		e.hostSucceeded(h)
+		e.hostSucceeded(x.h)
 	}
 }
 
-func (e *Engine) outcome(now time.Duration, l *lane, t *tenant, p *profile, k *Ticket, r Result, took float64) end {
-	if r.Kind != OK {
-		l.streak = 0
-	}
+func (e *Engine) outcome(x *spot, k *Ticket, r Result) end {
 	switch r.Kind {
 	case OK:
-		return e.succeeded(now, l, p, k, took)
+		return e.succeeded(x, k)
 	case RejectedR:
-		e.neutral(now, l, p, k)
-		p.Budget.Answered(&l.window, &e.pool, now, k.Flags.spent(), k.Started)
-		return e.bury(l, Rejected, k.Attempt+1)
+		x.neutral(k)
+		e.countAnswer(x, k)
+		return e.bury(x.l, Rejected, k.Attempt+1)
 	case Later:
-		return e.later(now, l, p, k, r)
+		return e.later(x, k, r)
 	case Failed:
-		e.failed(now, l, p, k)
-		return e.again(now, l, p, k, false)
+		e.failed(x, k)
+		return e.again(x, k, false)
 	case Throttled:
-		return e.throttled(now, l, p, k, r)
+		return e.throttled(x, k, r)
 	case Gone:
-		e.neutral(now, l, p, k)
-		p.Budget.Answered(&l.window, &e.pool, now, k.Flags.spent(), k.Started)
-		l.flags |= laneDisabled
-		return e.rest(l, ByGone, k.Attempt+1)
+		x.neutral(k)
+		e.countAnswer(x, k)
+		x.l.flags |= laneDisabled
+		return e.rest(x.l, ByGone, k.Attempt+1)
 	case Unknown:
-		e.neutral(now, l, p, k)
-		return e.rest(l, ByShutdown, k.Attempt+1)
+		x.neutral(k)
+		return e.rest(x.l, ByShutdown, k.Attempt+1)
 	case NotSent:
-		return e.notSent(now, l, t, p, k)
+		return e.notSent(x, k)
 	}
 	panic("engine: Finish needs one of the result kinds")
 }
 
-func (e *Engine) succeeded(now time.Duration, l *lane, p *profile, k *Ticket, took float64) end {
+func (e *Engine) succeeded(x *spot, k *Ticket) end {
+	l := x.l
 	l.delivered++
 	e.total.Delivered++
-	l.observeSuccess(float32(took))
+	l.observeSuccess(float32((x.now - k.Started).Seconds()))
 	l.strikes = 0
-	p.Budget.Succeeded(&l.window, &e.pool, now, k.Flags.spent(), k.Started)
-	x := end{kind: Done, attempt: k.Attempt + 1}
-	if p.Breaker.Success(&l.breaker, now, k.BreakerGen, k.Flags&FlagProbe != 0) {
+	x.p.Budget.Succeeded(&l.window, &e.pool, x.now, k.Flags.spent(), k.Started)
+	v := end{kind: Done, attempt: k.Attempt + 1}
+	if x.p.Breaker.Success(&l.breaker, x.now, k.BreakerGen, k.probe()) {
 		l.window.Failures = 0
 		l.startRamp()
-		x.flush = true
-		return x
+		v.flush = true
+		return v
 	}
-	if now >= l.pausedUntil {
+	if x.now >= l.pausedUntil {
 		l.climb()
 	}
-	return x
+	return v
 }
 
 // later ends an attempt that only the slow schedule tries again: a redirect,
 // which is a failure, or a 4xx, which is an answer.
-func (e *Engine) later(now time.Duration, l *lane, p *profile, k *Ticket, r Result) end {
-	if !r.Answered {
-		e.failed(now, l, p, k)
-		return e.again(now, l, p, k, true)
+func (e *Engine) later(x *spot, k *Ticket, r Result) end {
+	switch {
+	case !r.Answered:
+		e.failed(x, k)
+	case r.Denied:
+		e.countAnswer(x, k)
+		x.p.Breaker.Denial(&x.l.breaker, x.now, k.BreakerGen, k.probe(), e.rand)
+	default:
+		e.countAnswer(x, k)
+		x.neutral(k)
 	}
-	p.Budget.Answered(&l.window, &e.pool, now, k.Flags.spent(), k.Started)
-	if r.Denied {
-		p.Breaker.Denial(&l.breaker, now, k.BreakerGen, k.Flags&FlagProbe != 0, e.rand)
-	} else {
-		e.neutral(now, l, p, k)
-	}
-	return e.again(now, l, p, k, true)
+	return e.again(x, k, true)
 }
 
-func (e *Engine) failed(now time.Duration, l *lane, p *profile, k *Ticket) {
-	p.Budget.Failed(&l.window, now)
-	w := &l.window
-	p.Breaker.Failure(&l.breaker, now, k.BreakerGen, k.Flags&FlagProbe != 0, w.Calls(), float64(w.Failures), e.rand)
+// failed counts a failure, for budget and breaker.
+func (e *Engine) failed(x *spot, k *Ticket) {
+	w := &x.l.window
+	x.p.Budget.Failed(w, x.now)
+	x.p.Breaker.Failure(&x.l.breaker, x.now, k.BreakerGen, k.probe(), w.Calls(), float64(w.Failures), e.rand)
 }
 
-func (e *Engine) neutral(now time.Duration, l *lane, p *profile, k *Ticket) {
-	p.Breaker.Neutral(&l.breaker, now, k.BreakerGen, k.Flags&FlagProbe != 0)
+// countAnswer counts an answer that is no 2xx, for the budget.
+func (e *Engine) countAnswer(x *spot, k *Ticket) {
+	x.p.Budget.Answered(&x.l.window, &e.pool, x.now, k.Flags.spent(), k.Started)
 }
+
+// neutral counts neither way for the breaker, and frees a probe's place.
+func (x *spot) neutral(k *Ticket) {
+	x.p.Breaker.Neutral(&x.l.breaker, x.now, k.BreakerGen, k.probe())
+}
+
+func (k *Ticket) probe() bool { return k.Flags&FlagProbe != 0 }
 
 // again parks a failed attempt until the schedule tries it again, or buries it.
-func (e *Engine) again(now time.Duration, l *lane, p *profile, k *Ticket, slow bool) end {
+func (e *Engine) again(x *spot, k *Ticket, slow bool) end {
 	attempts := k.Attempt + 1
-	if k.Flags&FlagProbe != 0 {
-		x := e.rest(l, ByBreaker, attempts)
-		x.at = l.breaker.NextProbe()
-		return x
+	if k.probe() {
+		v := e.rest(x.l, ByBreaker, attempts)
+		v.at = x.l.breaker.NextProbe()
+		return v
 	}
-	if p.MaxAttempts > 0 && attempts >= p.MaxAttempts {
-		return e.bury(l, Exhausted, attempts)
+	if x.p.MaxAttempts > 0 && attempts >= x.p.MaxAttempts {
+		return e.bury(x.l, Exhausted, attempts)
 	}
-	due := now + p.Schedule.Delay(attempts, slow, e.rand)
-	if due > k.Born+p.Horizon {
-		return e.bury(l, Expired, attempts)
+	due := x.now + x.p.Schedule.Delay(attempts, slow, e.rand)
+	if due > k.Born+x.p.Horizon {
+		return e.bury(x.l, Expired, attempts)
 	}
-	x := e.rest(l, ByRetry, attempts)
-	x.at, x.due = due, true
-	return x
+	v := e.rest(x.l, ByRetry, attempts)
+	v.at, v.due = due, true
+	return v
 }
 
 // throttled pauses the lane. The attempt does not count, nor does its spend: the
 // endpoint said when, not that it failed.
-func (e *Engine) throttled(now time.Duration, l *lane, p *profile, k *Ticket, r Result) end {
-	e.neutral(now, l, p, k)
-	p.Budget.GiveBack(&l.window, &e.pool, now, k.Flags.spent(), k.Started)
-	l.pausedUntil = max(l.pausedUntil, now+retry.Pause(r.RetryAfter, uint32(l.strikes), e.rand))
+func (e *Engine) throttled(x *spot, k *Ticket, r Result) end {
+	l := x.l
+	x.neutral(k)
+	x.p.Budget.GiveBack(&l.window, &e.pool, x.now, k.Flags.spent(), k.Started)
+	l.pausedUntil = max(l.pausedUntil, x.now+retry.Pause(r.RetryAfter, uint32(l.strikes), e.rand))
 	l.strikes = min(l.strikes+1, 64)
 	l.startRamp()
-	x := e.rest(l, ByEndpoint, k.Attempt)
-	x.at = l.pausedUntil
-	return x
+	v := e.rest(l, ByEndpoint, k.Attempt)
+	v.at = l.pausedUntil
+	return v
 }
 
 // notSent gives back slot, token, permit and budget, as if nothing had started.
-func (e *Engine) notSent(now time.Duration, l *lane, t *tenant, p *profile, k *Ticket) end {
-	e.neutral(now, l, p, k)
-	p.Budget.GiveBack(&l.window, &e.pool, now, k.Flags.spent(), k.Started)
-	if !p.Rate.IsUnlimited() {
-		p.Rate.Refund(&l.bucket, now, int64(k.Cost), k.BucketEpoch)
+func (e *Engine) notSent(x *spot, k *Ticket) end {
+	x.neutral(k)
+	x.p.Budget.GiveBack(&x.l.window, &e.pool, x.now, k.Flags.spent(), k.Started)
+	if !x.p.Rate.IsUnlimited() {
+		x.p.Rate.Refund(&x.l.bucket, x.now, int64(k.Cost), k.BucketEpoch)
 	}
-	if l.stopped(t) {
-		return e.rest(l, ByPause, k.Attempt)
+	if x.l.stopped(x.t) {
+		return e.rest(x.l, ByPause, k.Attempt)
 	}
-	x := e.rest(l, ByLocal, k.Attempt)
-	x.at, x.due = now+localWait, true
-	return x
+	v := e.rest(x.l, ByLocal, k.Attempt)
+	v.at, v.due = x.now+localWait, true
+	return v
 }
 
 func (e *Engine) bury(l *lane, r Reason, attempt uint32) end {

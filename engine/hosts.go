@@ -41,8 +41,6 @@ func (e *Engine) hostTop() int32 {
 	return int32(max(hostLeast, e.slots/hostPart))
 }
 
-func (e *Engine) hostFull(id HostID) bool { return e.full(e.hosts.at(uint32(id))) }
-
 func (e *Engine) full(h *host) bool {
 	limit := e.hostTop()
 	if limit < 0 {
@@ -96,23 +94,24 @@ func (e *Engine) hostSucceeded(h *host) {
 // One that must wait for its tenant's share does not keep the next from it.
 func (e *Engine) wakeHost(now time.Duration, h *host) {
 	for h.waiting.len() > 0 && !e.full(h) {
-		id := e.pop(&h.waiting)
-		l := e.lanes.at(id)
-		e.place(now, id, l)
-		if l.at.ready() && e.shareAllows(now, l, e.tenants.at(uint32(l.tenant)), l.at == inProbe) {
+		x := e.place(now, e.pop(&h.waiting))
+		if x.l.at.ready() && e.shareAllows(&x, x.l.at == inProbe) {
 			return
 		}
 	}
 }
 
 // wakeReserve lets the lane go on that the platform's next retry goes to. The
-// next one follows when this one has started or given up (unplace).
+// next one follows when this one has started or given up (unready); at once, if
+// this one must wait for its tenant's share.
 func (e *Engine) wakeReserve(now time.Duration) {
 	for e.reserve.len() > 0 && e.reserve.at <= now {
-		id := e.pop(&e.reserve)
-		l := e.lanes.at(id)
-		if e.place(now, id, l); l.at.ready() {
-			l.flags |= laneReserve
+		x := e.place(now, e.pop(&e.reserve))
+		if !x.l.at.ready() {
+			continue
+		}
+		x.l.flags |= laneReserve
+		if e.shareAllows(&x, false) {
 			e.reserve.at = never
 			return
 		}
@@ -123,11 +122,12 @@ const never = time.Duration(math.MaxInt64)
 
 // awaitReserve queues a lane for the platform's reserve, which has one for the
 // next lane at the instant at.
-func (e *Engine) awaitReserve(at time.Duration, id uint32, l *lane, t *tenant) {
+func (e *Engine) awaitReserve(x *spot, at time.Duration) {
 	if e.reserve.len() == 0 || e.reserve.at != never {
 		e.reserve.at = at
 	}
-	e.enqueue(&e.reserve, reserveHost, id, l, t)
+	x.l.at = inReserve
+	e.enqueue(&e.reserve, reserveHost, x)
 }
 
 // queue holds lanes that wait for one shared thing: tenants by virtual time,
@@ -187,15 +187,16 @@ func (w *waiters) drop(i uint32) {
 	w.free = append(w.free, i)
 }
 
-// enqueue adds a lane to a queue.
-func (e *Engine) enqueue(q *queue, h HostID, id uint32, l *lane, t *tenant) {
-	name := e.waiterName(h, l)
+// enqueue adds a lane to a queue; it begins to wait.
+func (e *Engine) enqueue(q *queue, h HostID, x *spot) {
+	e.rise(x.l, x.t)
+	name := e.waiterName(h, x.l)
 	i, ok := e.waiters.find(name)
 	if !ok {
-		i = e.waiters.add(name, t.virtual)
+		i = e.waiters.add(name, x.t.virtual)
 		q.heap.Push((*waiterOrder)(e), i)
 	}
-	e.waiters.all[i].lanes.Push(e.readyOrder(), id)
+	e.waiters.all[i].lanes.Push(e.readyOrder(), x.id)
 }
 
 // waiterName returns where a lane waits. When the order is Arrival, tenants play

@@ -93,25 +93,34 @@ type tenant struct {
 	mean        float32 // slot time of its attempts, seconds
 	known       bool
 	suspended   bool
-	at          tenantPlace
+	at, probeAt standing // with its lanes, and with those that wait to probe
 
 	round round
 
-	pos                int32
+	pos, probePos      int32
 	probesOut          int32
 	lanes              int32 // not removed
 	wants              int64 // micro-slots that its ready lanes could use
 	quick, slow, probe fair.Heap
 }
 
-type tenantPlace uint8
+// spot is a lane at an instant, with all that a decision about it looks at.
+type spot struct {
+	now time.Duration
+	id  uint32
+	l   *lane
+	t   *tenant
+	p   *profile
+	h   *host
+}
 
-const (
-	tenantNowhere tenantPlace = iota
-	inBelow                   // ready, below nominal
-	inAbove                   // ready, at nominal or above: runs on lent slots
-	inProbeWait               // has nothing but probes, and the platform's are all out
-)
+func (e *Engine) spot(now time.Duration, id uint32) spot {
+	l := e.lanes.at(id)
+	return spot{
+		now: now, id: id, l: l,
+		t: e.tenants.at(uint32(l.tenant)), p: e.profiles.at(l.profile), h: e.hosts.at(uint32(l.host)),
+	}
+}
 
 const chunkBits = 9
 

@@ -62,53 +62,54 @@ func (m *measure) begin(now time.Duration) {
 
 // offered notes a first offer that the lane's own limits let through: sent, or
 // refused for want of a slot, or behind others that wait for one.
-func (e *Engine) offered(now time.Duration, l *lane, t *tenant, p *profile, d Delivery, r Reason) {
+func (e *Engine) offered(x *spot, attempt uint32, r Reason) {
 	switch {
-	case d.Attempt > 0:
+	case attempt > 0:
 		return
 	case r == None:
-		t.round.prompt[0]++
-	case r != BySlots && r != ByOrder || !e.through(now, l, t, p):
+		x.t.round.prompt[0]++
+	case r != BySlots && r != ByOrder || !e.through(x):
 		return
 	}
-	t.round.through[0]++
+	x.t.round.through[0]++
 }
 
 // through reports whether only slots keep a fresh delivery and all before it:
 // contract and cap have room for them, and the lane may borrow. (Who wants a slot
 // for a slow lane beyond its nominal is held back by its own slowness.)
-func (e *Engine) through(now time.Duration, l *lane, t *tenant, p *profile) bool {
-	ahead := int64(l.waiting)
+func (e *Engine) through(x *spot) bool {
+	l, ahead := x.l, int64(x.l.waiting)
 	if ahead > 0 && !l.at.ready() {
 		return false
 	}
-	if p.Rate.Left(&l.bucket, now) <= ahead || l.cap >= 0 && int64(l.inFlight)+ahead >= int64(l.cap) {
+	if x.p.Rate.Left(&l.bucket, x.now) <= ahead || l.cap >= 0 && int64(l.inFlight)+ahead >= int64(l.cap) {
 		return false
 	}
-	return e.order == Arrival || t.slowOut < e.nominal(t) || l.quick(now)
+	return e.order == Arrival || x.t.slowOut < e.nominal(x.t) || l.quick(x.now)
 }
 
-// started notes a start.
-func (e *Engine) started(t *tenant, k *Ticket) {
-	t.round.started += k.Charged
+// start notes a start.
+func (r *round) start(k *Ticket) {
+	r.started += k.Charged
 	if k.Attempt == 0 {
-		t.round.first += k.Charged
+		r.first += k.Charged
 	}
 	if k.Flags&FlagSlow == 0 {
-		t.round.lent = true
+		r.lent = true
 	}
 }
 
 // granted notes a waiting first attempt that went within a second, for the
 // window of its offer.
-func (e *Engine) granted(now time.Duration, l *lane, t *tenant) {
-	if l.headAttempt > 0 || now-l.headDue > promptIn {
+func (e *Engine) granted(x *spot) {
+	l := x.l
+	if l.headAttempt > 0 || x.now-l.headDue > promptIn {
 		return
 	}
 	if l.headDue >= e.measure.began {
-		t.round.prompt[0]++
+		x.t.round.prompt[0]++
 	} else {
-		t.round.prompt[1]++
+		x.t.round.prompt[1]++
 	}
 }
 
@@ -215,14 +216,14 @@ func (e *Engine) reclassifyAll(now time.Duration) {
 const microSlots = 1e6
 
 // want returns the micro-slots that a ready lane could use in a second.
-func (e *Engine) want(now time.Duration, l *lane, t *tenant) int64 {
-	count := float64(l.waiting)
-	if p := e.profiles.at(l.profile); !p.Rate.IsUnlimited() {
-		count = min(count, float64(p.Rate.Left(&l.bucket, now))+p.Rate.PerSecond())
+func (e *Engine) want(x *spot) int64 {
+	count := float64(x.l.waiting)
+	if !x.p.Rate.IsUnlimited() {
+		count = min(count, float64(x.p.Rate.Left(&x.l.bucket, x.now))+x.p.Rate.PerSecond())
 	}
-	slots := count * float64(e.expected(l, t)) / roundEvery.Seconds()
-	if l.cap >= 0 {
-		slots = min(slots, float64(l.cap))
+	slots := count * float64(e.expected(x.l, x.t)) / roundEvery.Seconds()
+	if x.l.cap >= 0 {
+		slots = min(slots, float64(x.l.cap))
 	}
 	return int64(min(slots, float64(e.slots)) * microSlots)
 }

@@ -13,11 +13,11 @@ import (
 func (e *Engine) Next(now time.Duration) (Grant, bool) {
 	now = e.seen(now)
 	e.wakeDue(now)
-	id, head, ok := e.first(now)
+	x, with, ok := e.first(now)
 	if !ok {
 		return Grant{}, false
 	}
-	return e.sendHead(now, id, e.lanes.at(id), head), true
+	return e.sendHead(&x, with), true
 }
 
 // head is what a lane's head starts with.
@@ -29,81 +29,77 @@ type head struct {
 // first returns the lane that a free slot goes to, or false if there is none. A
 // lane that cannot start any more is placed anew: since it was ready, its host or
 // the reserve may have been taken by another.
-func (e *Engine) first(now time.Duration) (uint32, head, bool) {
+func (e *Engine) first(now time.Duration) (spot, head, bool) {
 	for {
 		id, ok := e.best(now)
 		if !ok {
-			return 0, head{}, false
+			return spot{}, head{}, false
 		}
-		l := e.lanes.at(id)
-		if h, ok := e.startable(now, l); ok {
-			return id, h, true
+		x := e.spot(now, id)
+		if h, ok := e.startable(&x); ok {
+			return x, h, true
 		}
-		e.place(now, id, l)
+		e.place(now, id)
 	}
 }
 
 // startable reports whether a ready lane's head passes all checks but the slot's.
-func (e *Engine) startable(now time.Duration, l *lane) (h head, ok bool) {
-	p := e.profiles.at(l.profile)
-	d, permit := e.own(now, l, p, l.headCost)
+func (e *Engine) startable(x *spot) (h head, ok bool) {
+	d, permit := x.own(x.l.headCost)
 	h.permit = permit
-	if d.reason != None || e.order == Fair && permit.Probe != (l.at == inProbe) || e.hostFull(l.host) {
+	if d.reason != None || e.order == Fair && permit.Probe != (x.l.at == inProbe) || e.full(x.h) {
 		return h, false
 	}
-	if !needsBudget(p, l.headAttempt, permit.Probe) {
+	if !x.p.needsBudget(x.l.headAttempt, permit.Probe) {
 		return h, true
 	}
-	h.perm, _, _ = e.askBudget(now, l, p)
+	h.perm, _, _ = e.askBudget(x)
 	return h, h.perm != retry.Refused
 }
 
-func (e *Engine) sendHead(now time.Duration, id uint32, l *lane, h head) Grant {
-	t, p := e.tenants.at(uint32(l.tenant)), e.profiles.at(l.profile)
-	e.unplace(l, t)
+func (e *Engine) sendHead(x *spot, with head) Grant {
+	l := x.l
+	e.unplace(l, x.t)
 	l.credit = 0
 	l.waiting--
 	e.unpark(l, 1)
 	if l.waiting > 0 {
 		l.flags |= laneRestate
-		t.claims++
+		x.t.claims++
 	}
-	g := Grant{Lane: LaneID(id), Limit: p.perSecond, Ticket: Ticket{
-		Lane: LaneID(id), Attempt: l.headAttempt, Cost: l.headCost, Born: l.headBorn, Flags: FlagBacklog,
+	g := Grant{Lane: LaneID(x.id), Limit: x.p.perSecond, Ticket: Ticket{
+		Lane: LaneID(x.id), Attempt: l.headAttempt, Cost: l.headCost, Born: l.headBorn, Flags: FlagBacklog,
 	}}
-	g.Remaining = e.start(now, l, t, p, &g.Ticket, h)
-	e.granted(now, l, t)
-	if h.permit.Probe {
-		e.wakeProbe(now)
-	}
+	g.Remaining = e.start(x, &g.Ticket, with)
+	e.granted(x)
 	return g
 }
 
 // start takes slot, token, permit and budget for an attempt whose checks have
 // passed, fills its ticket and returns the tokens that remain. The lane must not
 // be in a heap.
-func (e *Engine) start(now time.Duration, l *lane, t *tenant, p *profile, k *Ticket, with head) (remaining int64) {
+func (e *Engine) start(x *spot, k *Ticket, with head) (remaining int64) {
+	l := x.l
 	l.flags |= laneUsed
-	k.LaneGen, k.Host, k.Started = uint32(l.gen), l.host, now
+	k.LaneGen, k.Host, k.Started = uint32(l.gen), l.host, x.now
 	k.Flags |= startFlags(with)
-	if !l.quick(now) {
+	if !l.quick(x.now) {
 		k.Flags |= FlagSlow
 	}
-	p.Breaker.Take(&l.breaker, now, with.permit)
+	x.p.Breaker.Take(&l.breaker, x.now, with.permit)
 	k.BreakerGen = with.permit.Gen
-	remaining = e.takeToken(now, l, p, k)
+	remaining = x.takeToken(k)
 	if with.perm != retry.Refused {
-		p.Budget.Spend(&l.window, &e.pool, now, with.perm)
+		x.p.Budget.Spend(&l.window, &e.pool, x.now, with.perm)
 	}
-	e.activate(now, l.tenant, t)
-	k.Charged = e.charge(l, t)
-	h := e.hosts.at(uint32(k.Host))
-	e.occupy(t, h, k.Flags)
+	e.activate(x.now, l.tenant, x.t)
+	k.Charged = e.charge(l, x.t)
+	e.occupy(x.t, x.h, k.Flags)
 	l.inFlight++
 	e.total.InFlight++
-	e.started(t, k)
-	e.reclassify(now, l.tenant, t)
-	e.wakeHost(now, h)
+	x.t.round.start(k)
+	e.reclassify(x.now, l.tenant, x.t)
+	e.wakeHost(x.now, x.h)
 	return remaining
 }
 
@@ -133,12 +129,12 @@ func (f TicketFlags) spent() retry.Permit {
 
 // takeToken takes the cost from the bucket and returns what remains, -1 without
 // a rate.
-func (e *Engine) takeToken(now time.Duration, l *lane, p *profile, k *Ticket) int64 {
-	if p.Rate.IsUnlimited() {
+func (x *spot) takeToken(k *Ticket) int64 {
+	if x.p.Rate.IsUnlimited() {
 		return -1
 	}
-	cost := p.tokens(k.Cost)
-	d := p.Rate.Take(&l.bucket, now, cost)
+	cost := x.p.tokens(k.Cost)
+	d := x.p.Rate.Take(&x.l.bucket, x.now, cost)
 	if !d.Allowed {
 		panic("engine: the bucket denied what it had just promised")
 	}

@@ -3,7 +3,6 @@ package engine
 import (
 	"time"
 
-	"github.com/fairlane-dev/fairlane/breaker"
 	"github.com/fairlane-dev/fairlane/retry"
 )
 
@@ -25,56 +24,56 @@ const (
 func (e *Engine) Offer(now time.Duration, d Delivery) Verdict {
 	now = e.seen(now)
 	e.wakeDue(now)
-	l := e.lane(d.Lane)
-	t, p := e.tenants.at(uint32(l.tenant)), e.profiles.at(l.profile)
-	hostFull := e.hostFull(l.host) // asked early: its memory is far, and what follows does not wait for it
+	e.lane(d.Lane)
+	x := e.spot(now, uint32(d.Lane))
+	hostFull := e.full(x.h) // asked early: its memory is far, and what follows does not wait for it
 	d.Cost = max(d.Cost, 1)
-	l.flags |= laneUsed
-	l.offered++
+	x.l.flags |= laneUsed
+	x.l.offered++
 	e.total.Offered++
-	if l.flags&laneRemoved != 0 {
-		return e.dropDeleted(l).verdict()
+	if x.l.flags&laneRemoved != 0 {
+		return e.dropDeleted(x.l).verdict()
 	}
-	e.activate(now, l.tenant, t)
-	l.window.Offer(now, p.Budget.HalfLife)
-	if p.tooCostly(d.Cost) {
-		return e.bury(l, TooCostly, d.Attempt).verdict()
+	e.activate(now, x.l.tenant, x.t)
+	x.l.window.Offer(now, x.p.Budget.HalfLife)
+	if x.p.tooCostly(d.Cost) {
+		return e.bury(x.l, TooCostly, d.Attempt).verdict()
 	}
-	den, permit := e.own(now, l, p, d.Cost)
+	den, permit := x.own(d.Cost)
 	if den.reason == None {
-		e.shared(now, l, t, p, d, permit.Probe, hostFull, &den)
+		e.shared(&x, permit.Probe, hostFull, &den)
 	}
-	perm := e.paid(now, l, p, d.Attempt, permit, &den)
-	e.offered(now, l, t, p, d, den.reason)
+	perm := e.paid(&x, d.Attempt, permit.Probe, &den)
+	e.offered(&x, d.Attempt, den.reason)
 	if den.reason != None {
-		return e.deny(l, p, d, den)
+		return e.deny(&x, d, den)
 	}
-	e.passHead(now, l)
-	return e.sendFresh(now, l, t, p, d, head{permit, perm})
+	x.l.passHead(now)
+	return e.sendFresh(&x, d, head{permit, perm})
 }
 
 // shared asks what the lane's own limits let through: order, host, slots.
-func (e *Engine) shared(now time.Duration, l *lane, t *tenant, p *profile, d Delivery, probe, hostFull bool, den *denial) {
-	if e.behind(now, l, p, probe) {
+func (e *Engine) shared(x *spot, probe, hostFull bool, den *denial) {
+	if e.behind(x, probe) {
 		den.byEvent(ByOrder)
-		if l.at == inWake {
-			den.at = time.Duration(l.key)
+		if x.l.at == inWake {
+			den.at = time.Duration(x.l.key)
 		}
 	}
 	if hostFull {
 		den.byEvent(ByHost)
 	}
-	if !e.slotFree(now, d.Lane, l, t, probe) {
+	if !e.slotFree(x, probe) {
 		den.byEvent(slotReason(probe, e.slots-e.inFlight))
 	}
 }
 
 // paid asks for the permit of an attempt that is a retry.
-func (e *Engine) paid(now time.Duration, l *lane, p *profile, attempt uint32, permit breaker.Permit, den *denial) retry.Permit {
-	if !needsBudget(p, attempt, permit.Probe) {
+func (e *Engine) paid(x *spot, attempt uint32, probe bool, den *denial) retry.Permit {
+	if !x.p.needsBudget(attempt, probe) {
 		return retry.Refused
 	}
-	perm, at, _ := e.askBudget(now, l, p)
+	perm, at, _ := e.askBudget(x)
 	if perm == retry.Refused {
 		den.until(ByBudget, at)
 	}
@@ -90,57 +89,58 @@ func slotReason(probe bool, free int) Reason {
 }
 
 // behind reports whether a fresh delivery joins behind what waits. A head that
-// is not yet due, or that has no retry budget, holds nobody back.
-func (e *Engine) behind(now time.Duration, l *lane, p *profile, probe bool) bool {
-	if p.Ordered {
-		return l.waiting > 0 || l.inFlight > 0
+// is not yet due, or that is a retry without budget, holds nobody back.
+func (e *Engine) behind(x *spot, probe bool) bool {
+	if x.p.Ordered {
+		return x.l.waiting > 0 || x.l.inFlight > 0
 	}
-	if l.waiting == 0 || l.headDue > now || e.broke(now, l, p, probe) {
+	if x.l.waiting == 0 || x.l.headDue > x.now || e.broke(x, probe) {
 		return false
 	}
-	return now-l.headDue < joinFor || l.credit >= freshInRow
+	return x.now-x.l.headDue < joinFor || x.l.credit >= freshInRow
 }
 
 // broke reports whether the lane's head is a retry without budget.
-func (e *Engine) broke(now time.Duration, l *lane, p *profile, probe bool) bool {
-	if !needsBudget(p, l.headAttempt, probe) {
+func (e *Engine) broke(x *spot, probe bool) bool {
+	if !x.p.needsBudget(x.l.headAttempt, probe) {
 		return false
 	}
-	perm, _, _ := e.askBudget(now, l, p)
+	perm, _, _ := e.askBudget(x)
 	return perm == retry.Refused
 }
 
 // passHead counts a fresh send that goes past a due head.
-func (e *Engine) passHead(now time.Duration, l *lane) {
+func (l *lane) passHead(now time.Duration) {
 	if l.waiting > 0 && l.headDue <= now {
 		l.credit = min(l.credit+1, freshInRow)
 	}
 }
 
-func (e *Engine) sendFresh(now time.Duration, l *lane, t *tenant, p *profile, d Delivery, with head) (v Verdict) {
-	moved := l.at != nowhere
-	if !l.at.ready() {
-		e.rise(l, t)
+func (e *Engine) sendFresh(x *spot, d Delivery, with head) (v Verdict) {
+	waits := x.l.at != nowhere
+	if !x.l.at.ready() {
+		e.rise(x.l, x.t)
 	}
-	e.unplace(l, t)
-	v.Kind, v.Attempt, v.Limit = Send, d.Attempt, p.perSecond
+	e.unplace(x.l, x.t)
+	v.Kind, v.Attempt, v.Limit = Send, d.Attempt, x.p.perSecond
 	v.Ticket.Lane, v.Ticket.Attempt, v.Ticket.Cost, v.Ticket.Born = d.Lane, d.Attempt, d.Cost, d.Born
-	v.Remaining = e.start(now, l, t, p, &v.Ticket, with)
-	if moved {
-		e.place(now, uint32(d.Lane), l)
+	v.Remaining = e.start(x, &v.Ticket, with)
+	if waits {
+		e.place(x.now, x.id)
 	}
 	return v
 }
 
 // deny parks, or drops what the lane's own limits refuse if that is its choice.
-func (e *Engine) deny(l *lane, p *profile, d Delivery, den denial) Verdict {
+func (e *Engine) deny(x *spot, d Delivery, den denial) Verdict {
 	e.denials[den.reason]++
-	if p.Drop && d.Attempt == 0 && (den.reason == ByRate || den.reason == ByCap) {
-		l.dropped++
+	v := Verdict{Kind: Park, Reason: den.reason, At: den.at, Attempt: d.Attempt, Limit: x.p.perSecond}
+	if x.p.Drop && d.Attempt == 0 && (den.reason == ByRate || den.reason == ByCap) {
+		v.Kind = Drop
+		x.l.dropped++
 		e.total.Dropped++
-		return Verdict{Kind: Drop, Reason: den.reason, At: den.at, Limit: p.perSecond}
+		return v
 	}
-	l.parked++
-	e.total.Parked++
-	return Verdict{Kind: Park, Reason: den.reason, At: den.at, Attempt: d.Attempt, Limit: p.perSecond}
+	e.park(x.l, 1)
+	return v
 }

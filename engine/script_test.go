@@ -375,9 +375,11 @@ func (s *script) reviveOne(id LaneID) {
 		return
 	}
 	s.e.Settle(s.now, id, ToRevived, 1)
+	if l.account.Parked == 0 {
+		l.window2, l.row = 1, 0
+	}
 	l.account.Dead--
 	l.account.Parked++
-	l.window2, l.row = 1, 0
 	s.park(id, Verdict{}, s.now, 1)
 }
 

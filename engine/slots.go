@@ -54,30 +54,30 @@ func (e *Engine) probeTop() int { return max(e.slots/probePart, 1) }
 // probeShare is how many of them may be t's.
 func (e *Engine) probeShare(t *tenant) int32 { return max(e.nominal(t)/probeTenant, 1) }
 
-// slotFree reports whether a fresh delivery of lane l may take a slot: one is
+// slotFree reports whether a fresh delivery may take a slot: one is
 // free for it, and no waiting lane could use it.
-func (e *Engine) slotFree(now time.Duration, id LaneID, l *lane, t *tenant, probe bool) bool {
-	if e.inFlight >= e.slots || probe && !e.mayProbe(t) {
+func (e *Engine) slotFree(x *spot, probe bool) bool {
+	if e.inFlight >= e.slots || probe && !e.mayProbe(x.t) || !e.shareAllows(x, probe) {
 		return false
 	}
-	if !e.shareAllows(now, l, t, probe) {
-		return false
-	}
-	first, _, waits := e.first(now)
-	return !waits || first == uint32(id)
-}
-
-// shareAllows reports whether the tenant's share lets lane l start.
-func (e *Engine) shareAllows(now time.Duration, l *lane, t *tenant, probe bool) bool {
-	n := e.nominal(t)
-	if e.order == Arrival || t.inFlight < n {
+	if _, waits := e.best(x.now); !waits {
 		return true
 	}
-	return e.lends() && (t.slowOut < n || !probe && l.quick(now))
+	first, _, waits := e.first(x.now)
+	return !waits || first.id == x.id
+}
+
+// shareAllows reports whether the share of the lane's tenant lets it start.
+func (e *Engine) shareAllows(x *spot, probe bool) bool {
+	n := e.nominal(x.t)
+	if e.order == Arrival || x.t.inFlight < n {
+		return true
+	}
+	return e.lends() && (x.t.slowOut < n || !probe && x.l.quick(x.now))
 }
 
 // best returns the lane that a free slot goes to, or false if none is free or no
-// ready lane may use it. Tenants that stand in the wrong heap by now are moved.
+// ready lane may use it.
 func (e *Engine) best(now time.Duration) (uint32, bool) {
 	if e.inFlight >= e.slots {
 		return 0, false
@@ -85,50 +85,90 @@ func (e *Engine) best(now time.Duration) (uint32, bool) {
 	if e.order == Arrival {
 		return e.arrival.Top()
 	}
+	lane, ok := e.bestLane(now)
+	probe, some := e.bestProbe(now)
+	if !ok || some && e.goesFirst(probe, lane) {
+		return probe, some
+	}
+	return lane, true
+}
+
+// goesFirst orders lanes of any tenants.
+func (e *Engine) goesFirst(a, b uint32) bool {
+	x, y := e.lanes.at(a).tenant, e.lanes.at(b).tenant
+	if x != y {
+		return e.tenantLess(uint32(x), uint32(y))
+	}
+	return e.laneLess(a, b)
+}
+
+// bestLane returns, probes apart, the lane of least virtual time of the tenant of
+// least virtual time that may start one. Tenants that do not belong any more
+// where they stand are moved.
+func (e *Engine) bestLane(now time.Duration) (uint32, bool) {
 	for {
-		id, ok := e.bestTenant()
+		id, ok := e.top(&e.others, (*tenantOrder)(e))
 		if !ok {
 			return 0, false
 		}
 		t := e.tenants.at(id)
-		if at := t.at; e.classify(now, id, t) != at {
+		at := t.at
+		if e.classify(now, id, t); t.at != at {
 			continue
 		}
-		return e.bestLane(t)
+		best, ok := t.quick.Top()
+		if slow, some := t.slow.Top(); some && t.slowOut < e.nominal(t) && (!ok || e.laneLess(slow, best)) {
+			best = slow
+		}
+		return best, true
 	}
 }
 
-// bestTenant returns the tenant with the least virtual time among those whose
-// heap is open.
-func (e *Engine) bestTenant() (uint32, bool) {
-	a, ok := e.below.Top()
+// bestProbe returns the lane that may probe since the longest, of those whose
+// tenants may start a probe.
+func (e *Engine) bestProbe(now time.Duration) (uint32, bool) {
+	for e.probes < e.probeTop() {
+		id, ok := e.top(&e.probing, (*probeOrder)(e))
+		if !ok {
+			return 0, false
+		}
+		t := e.tenants.at(id)
+		at := t.probeAt
+		if e.classify(now, id, t); t.probeAt == at {
+			return t.probe.Top()
+		}
+	}
+	return 0, false
+}
+
+// standing is where a tenant stands, with its lanes or with its probes.
+type standing uint8
+
+const (
+	away  standing = iota // nothing that may start
+	below                 // below nominal
+	above                 // at nominal or above: runs on lent slots
+)
+
+// standings holds the tenants that stand below and above.
+type standings [above + 1]fair.Heap
+
+// top returns the first tenant among those to whom a slot is open.
+func (e *Engine) top(s *standings, order fair.Items) (uint32, bool) {
+	a, ok := s[below].Top()
 	if !e.lends() {
 		return a, ok
 	}
-	b, some := e.above.Top()
-	if !ok || some && e.tenantLess(b, a) {
+	b, some := s[above].Top()
+	if !ok || some && order.Less(b, a) {
 		return b, some
 	}
 	return a, true
 }
 
-// bestLane returns the ready lane of t with the least virtual time among those
-// that may run where t stands.
-func (e *Engine) bestLane(t *tenant) (uint32, bool) {
-	slow := t.at == inBelow || t.slowOut < e.nominal(t)
-	best, ok := t.quick.Top()
-	if id, some := t.slow.Top(); some && slow && (!ok || e.laneLess(id, best)) {
-		best, ok = id, true
-	}
-	if id, some := t.probe.Top(); some && slow && e.mayProbe(t) && (!ok || e.laneLess(id, best)) {
-		best, ok = id, true
-	}
-	return best, ok
-}
-
-// classify puts the tenant into the heap where it belongs now and returns it.
-// A lane at the top that is not quick any more moves to the slow ones.
-func (e *Engine) classify(now time.Duration, id uint32, t *tenant) tenantPlace {
+// classify puts the tenant where it belongs now. A lane at the top that is not
+// quick any more moves to the slow ones.
+func (e *Engine) classify(now time.Duration, id uint32, t *tenant) {
 	for {
 		top, ok := t.quick.Top()
 		if !ok || e.lanes.at(top).quick(now) {
@@ -137,62 +177,56 @@ func (e *Engine) classify(now time.Duration, id uint32, t *tenant) tenantPlace {
 		t.quick.Pop((*laneOrder)(e))
 		e.push(&t.slow, (*laneOrder)(e), top, inSlow)
 	}
-	to := e.standing(t)
-	if to == t.at {
-		e.fixTenant(t)
-		return to
+	t.at = e.stand(&e.others, (*tenantOrder)(e), id, t.at, e.standsAt(t), t.pos)
+	t.probeAt = e.stand(&e.probing, (*probeOrder)(e), id, t.probeAt, e.probesAt(t), t.probePos)
+}
+
+// stand moves a tenant from one standing to another, or restores its order.
+func (e *Engine) stand(s *standings, order fair.Items, id uint32, from, to standing, pos int32) standing {
+	switch {
+	case from == away && to == away:
+	case from == to:
+		s[to].Fix(order, pos)
+	default:
+		if from != away {
+			s[from].Remove(order, pos)
+		}
+		if to != away {
+			s[to].Push(order, id)
+		}
 	}
-	e.leave(t)
-	e.enter(id, t, to)
 	return to
 }
 
-// standing returns where a tenant belongs.
-func (e *Engine) standing(t *tenant) tenantPlace {
-	probes := t.probe.Len() > 0
-	slow := t.slow.Len() > 0 || probes && e.mayProbe(t)
+// standsAt returns where a tenant belongs with its lanes, probes apart.
+func (e *Engine) standsAt(t *tenant) standing {
+	quick, slow := t.quick.Len() > 0, t.slow.Len() > 0
+	if !quick && !slow {
+		return away
+	}
 	n := e.nominal(t)
 	switch {
-	case t.inFlight < n && (slow || t.quick.Len() > 0):
-		return inBelow
-	case t.quick.Len() > 0 || slow && t.slowOut < n:
-		return inAbove
-	case probes && t.probesOut < e.probeShare(t) && t.slow.Len() == 0 && t.slowOut < n:
-		return inProbeWait
+	case t.inFlight < n:
+		return below
+	case quick || t.slowOut < n:
+		return above
 	}
-	return tenantNowhere
+	return away
 }
 
-func (e *Engine) heapOf(p tenantPlace) (*fair.Heap, fair.Items) {
-	switch p {
-	case inBelow:
-		return &e.below, (*tenantOrder)(e)
-	case inAbove:
-		return &e.above, (*tenantOrder)(e)
-	case inProbeWait:
-		return &e.probeWait, (*probeOrder)(e)
+// probesAt returns where a tenant belongs with its lanes that wait to probe.
+func (e *Engine) probesAt(t *tenant) standing {
+	if t.probe.Len() == 0 || t.probesOut >= e.probeShare(t) {
+		return away
 	}
-	return nil, nil
-}
-
-func (e *Engine) fixTenant(t *tenant) {
-	if h, order := e.heapOf(t.at); h != nil {
-		h.Fix(order, t.pos)
+	n := e.nominal(t)
+	switch {
+	case t.inFlight < n:
+		return below
+	case t.slowOut < n:
+		return above
 	}
-}
-
-func (e *Engine) leave(t *tenant) {
-	if h, order := e.heapOf(t.at); h != nil {
-		h.Remove(order, t.pos)
-	}
-	t.at = tenantNowhere
-}
-
-func (e *Engine) enter(id uint32, t *tenant, to tenantPlace) {
-	t.at = to
-	if h, order := e.heapOf(to); h != nil {
-		h.Push(order, id)
-	}
+	return away
 }
 
 // rise begins a wait, or a start that waited for nothing: idle time earns
@@ -218,7 +252,9 @@ func (e *Engine) charge(l *lane, t *tenant) (charged float32) {
 // correct charges at the end what the slot was held for beyond the estimate.
 func (e *Engine) correct(l *lane, t *tenant, charged, took float64) {
 	t.virtual = fair.Correct(t.virtual, charged, took, int(t.weight))
-	e.fixTenant(t)
+	if t.at != away {
+		e.others[t.at].Fix((*tenantOrder)(e), t.pos)
+	}
 	l.virtual = fair.Correct(l.virtual, charged, took, 1)
 	e.fixLane(l, t)
 }
@@ -251,14 +287,6 @@ func (e *Engine) count(t *tenant, h *host, f TicketFlags, by int32) {
 	if f&FlagProbe != 0 {
 		t.probesOut += by
 		e.probes += int(by)
-	}
-}
-
-// wakeProbe lets the tenant whose lane may probe since the longest go on, if a
-// probe may start. Call it whenever a probe ended or left its place.
-func (e *Engine) wakeProbe(now time.Duration) {
-	if id, ok := e.probeWait.Top(); ok && e.probes < e.probeTop() {
-		e.classify(now, id, e.tenants.at(id))
 	}
 }
 
@@ -364,7 +392,7 @@ func (o *probeOrder) Less(a, b uint32) bool {
 	}
 	return a < b
 }
-func (o *probeOrder) SetIndex(id uint32, i int32) { o.tenants.at(id).pos = i }
+func (o *probeOrder) SetIndex(id uint32, i int32) { o.tenants.at(id).probePos = i }
 
 func (o *probeOrder) since(id uint32) int64 {
 	if top, ok := o.tenants.at(id).probe.Top(); ok {

@@ -259,31 +259,37 @@ func (w *twin) otherFirst(now time.Duration, l *twinLane) bool {
 	return first != nil && first != l
 }
 
-// first returns the lane that a free slot goes to. Of a tenant's lanes that may
-// probe only the one that may since the longest is a candidate.
+// first returns the lane that a free slot goes to. Of all lanes that may probe
+// only the one that may since the longest is a candidate.
 func (w *twin) first(now time.Duration) (best *twinLane) {
 	w.touchWaiting(now)
+	var probe *twinLane
 	for _, l := range w.lanes {
-		if l == nil || !w.could(now, l) || w.probesLater(now, l) {
-			continue
-		}
-		if best == nil || w.before(l, best) {
+		switch {
+		case !w.could(now, l):
+		case w.e.lane(l.Lane).at == inProbe:
+			if probe == nil || w.probesBefore(l, probe) {
+				probe = l
+			}
+		case best == nil || w.before(l, best):
 			best = l
 		}
+	}
+	if best == nil || probe != nil && w.before(probe, best) {
+		return probe
 	}
 	return best
 }
 
-func (w *twin) probesLater(now time.Duration, l *twinLane) bool {
-	if w.order == Arrival || w.e.lane(l.Lane).at != inProbe {
-		return false
+func (w *twin) probesBefore(a, b *twinLane) bool {
+	x, y := w.e.lane(a.Lane).key, w.e.lane(b.Lane).key
+	switch {
+	case x != y:
+		return x < y
+	case a.Tenant != b.Tenant:
+		return a.Tenant < b.Tenant
 	}
-	for _, o := range w.lanes {
-		if o != nil && o != l && o.Tenant == l.Tenant && w.e.lane(o.Lane).at == inProbe && (*keyOrder)(w.e).Less(uint32(o.Lane), uint32(l.Lane)) {
-			return true
-		}
-	}
-	return false
+	return (*keyOrder)(w.e).Less(uint32(a.Lane), uint32(b.Lane))
 }
 
 // before orders by the engine's virtual times: tenants, then lanes.

@@ -170,8 +170,8 @@ type Config struct {
 	Order Order
 	Rand  retry.Rand // required
 
-	HostLimit int // requests in flight to one host; 0 means max(64, slots/4); -1 none
-	Origin    time.Duration
+	HostLimit int           // requests in flight to one host; 0 means max(64, slots/4); -1 none
+	Origin    time.Duration // the first instant; an earlier one is taken as it
 }
 
 // Profile is what lanes share by value; the engine interns equal ones.
@@ -246,7 +246,7 @@ type Moved uint8
 const (
 	ToExpired   Moved = iota + 1 // parked -> dead
 	ToCancelled                  // parked -> cancelled
-	ToRevived                    // dead -> parked (replay)
+	ToRevived                    // dead -> parked (replay); ramps if nothing was parked
 	ToResent                     // offered + 1, parked + 1 (a deliberate resend)
 	ToPurged                     // dead -> cancelled
 	ToBuried                     // parked -> dead for another reason than age (over quota, too costly)

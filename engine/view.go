@@ -21,7 +21,7 @@ func (e *Engine) Lane(now time.Duration, id LaneID) (LaneView, bool) {
 	if int(id) >= e.lanes.len() || e.lanes.at(uint32(id)).flags&laneKnown == 0 {
 		return LaneView{}, false
 	}
-	return e.view(now, id, e.lanes.at(uint32(id))), true
+	return e.view(now, uint32(id)), true
 }
 
 // Lanes hands every lane that was not removed to visit, by id.
@@ -29,20 +29,22 @@ func (e *Engine) Lanes(now time.Duration, visit func(LaneView)) {
 	now = e.seen(now)
 	for i := range e.lanes.len() {
 		if l := e.lanes.at(uint32(i)); l.flags&(laneKnown|laneRemoved) == laneKnown {
-			visit(e.view(now, LaneID(i), l))
+			visit(e.view(now, uint32(i)))
 		}
 	}
 }
 
-func (e *Engine) view(now time.Duration, id LaneID, l *lane) LaneView {
+func (e *Engine) view(now time.Duration, id uint32) LaneView {
+	x := e.spot(now, id)
+	l := x.l
 	v := LaneView{
-		Lane: id, Tenant: l.tenant, Host: l.host, Counters: l.counters(),
+		Lane: LaneID(id), Tenant: l.tenant, Host: l.host, Counters: l.counters(),
 		Waiting: Backlog{
 			Count: l.waiting, HeadDue: l.headDue, HeadBorn: l.headBorn,
 			HeadAttempt: l.headAttempt, HeadCost: l.headCost,
 		},
 		Cap:      int(l.cap),
-		Paused:   l.flags&lanePaused != 0 || e.tenants.at(uint32(l.tenant)).suspended,
+		Paused:   l.flags&lanePaused != 0 || x.t.suspended,
 		Disabled: l.flags&laneDisabled != 0,
 		Removed:  l.flags&laneRemoved != 0,
 		Breaker:  l.breaker.Phase(now), Probe: l.breaker.NextProbe(),
@@ -54,21 +56,21 @@ func (e *Engine) view(now time.Duration, id LaneID, l *lane) LaneView {
 		v.Ramp = 1 << (l.ramp - 1)
 	}
 	if !v.Removed {
-		p := e.profiles.at(l.profile)
-		v.Tokens = p.Rate.Left(&l.bucket, now)
-		v.Offered = l.window.Offered(now, p.Budget.HalfLife)
-		v.Blocked, v.Until = e.blocked(now, l, p)
+		v.Tokens = x.p.Rate.Left(&l.bucket, now)
+		v.Offered = l.window.Offered(now, x.p.Budget.HalfLife)
+		v.Blocked, v.Until = e.blocked(&x)
 	}
 	return v
 }
 
 // blocked says why the lane's head does not go now.
-func (e *Engine) blocked(now time.Duration, l *lane, p *profile) (Reason, time.Duration) {
+func (e *Engine) blocked(x *spot) (Reason, time.Duration) {
+	l := x.l
 	if l.waiting == 0 {
 		return None, 0
 	}
-	d, _ := e.own(now, l, p, l.headCost)
-	if l.headDue > now {
+	d, _ := x.own(l.headCost)
+	if l.headDue > x.now {
 		d.until(ByRetry, l.headDue)
 	}
 	switch {
@@ -82,7 +84,7 @@ func (e *Engine) blocked(now time.Duration, l *lane, p *profile) (Reason, time.D
 		d.byEvent(ByBreaker)
 	case l.at.ready():
 		d.byEvent(BySlots)
-	case d.reason == None && p.Ordered && l.inFlight > 0:
+	case d.reason == None && x.p.Ordered && l.inFlight > 0:
 		d.byEvent(ByOrder)
 	}
 	return d.reason, d.at

@@ -20,12 +20,12 @@ func (e *Engine) Waiting(now time.Duration, id LaneID, b Backlog) {
 	if b.Count > l.parked {
 		panic("engine: Waiting states more than the account has parked: state what a verdict parked, once")
 	}
-	t := e.tenants.at(uint32(l.tenant))
-	continues := e.restated(l, t)
-	was := e.unplace(l, t)
+	x := e.spot(now, uint32(id))
+	continues := e.restated(l, x.t)
+	was := e.unplace(l, x.t)
 	l.waiting, l.headDue, l.headBorn = b.Count, b.HeadDue, b.HeadBorn
 	l.headAttempt, l.headCost = b.HeadAttempt, max(b.HeadCost, 1)
-	e.replace(now, uint32(id), l, t, was, continues)
+	e.replace(&x, was, continues)
 }
 
 // restated ends the time in which a granted lane's next head is unknown, and
@@ -48,10 +48,10 @@ func (e *Engine) Settle(now time.Duration, id LaneID, m Moved, n uint32) {
 	if l.flags&laneRemoved != 0 && m != ToPurged {
 		return
 	}
-	t := e.tenants.at(uint32(l.tenant))
-	was := e.unplace(l, t)
+	x := e.spot(now, uint32(id))
+	was := e.unplace(l, x.t)
 	e.transfer(l, m, n)
-	e.replace(now, uint32(id), l, t, was, false)
+	e.replace(&x, was, false)
 }
 
 func (e *Engine) transfer(l *lane, m Moved, n uint32) {
@@ -66,8 +66,10 @@ func (e *Engine) transfer(l *lane, m Moved, n uint32) {
 		e.total.Cancelled += uint64(n)
 	case ToRevived:
 		e.undead(l, n)
+		if l.parked == 0 {
+			l.startRamp()
+		}
 		e.park(l, n)
-		l.startRamp()
 	case ToResent:
 		l.offered += uint64(n)
 		e.total.Offered += uint64(n)
@@ -104,103 +106,102 @@ func (e *Engine) undead(l *lane, n uint32) {
 }
 
 // place puts a lane where it belongs now, by its head. It costs O(log n).
-func (e *Engine) place(now time.Duration, id uint32, l *lane) {
-	t := e.tenants.at(uint32(l.tenant))
-	was := e.unplace(l, t)
-	e.replace(now, id, l, t, was, false)
+func (e *Engine) place(now time.Duration, id uint32) spot {
+	x := e.spot(now, id)
+	was := e.unplace(x.l, x.t)
+	e.replace(&x, was, false)
+	return x
 }
 
 // replace finds the place of a lane that was taken out of another. continues
 // tells that it was ready until its last start, and so does not begin to wait.
-func (e *Engine) replace(now time.Duration, id uint32, l *lane, t *tenant, was place, continues bool) {
+func (e *Engine) replace(x *spot, was place, continues bool) {
+	l := x.l
 	if l.waiting == 0 {
-		e.restated(l, t)
+		e.restated(l, x.t)
 	}
 	if l.waiting > 0 && l.flags&laneRestate == 0 {
-		e.settle(now, id, l, t, was.ready() || continues)
+		e.settle(x, was.ready() || continues)
 	}
 	if was.ready() && !l.at.ready() {
-		e.reclassify(now, l.tenant, t)
-		e.wakeHost(now, e.hosts.at(uint32(l.host)))
-	}
-	if was == inProbe {
-		e.wakeProbe(now)
+		e.reclassify(x.now, l.tenant, x.t)
+		e.wakeHost(x.now, x.h)
 	}
 }
 
 // settle finds the place of a lane that stands nowhere and has a head.
-func (e *Engine) settle(now time.Duration, id uint32, l *lane, t *tenant, wasReady bool) {
-	p := e.profiles.at(l.profile)
-	d, permit := e.own(now, l, p, l.headCost)
-	if l.headDue > now {
-		d.until(ByRetry, l.headDue)
+func (e *Engine) settle(x *spot, wasReady bool) {
+	d, permit := x.own(x.l.headCost)
+	if x.l.headDue > x.now {
+		d.until(ByRetry, x.l.headDue)
 	}
-	if p.Ordered && l.inFlight > 0 {
+	if x.p.Ordered && x.l.inFlight > 0 {
 		d.byEvent(ByOrder)
 	}
 	switch {
 	case d.event:
-		return
 	case d.reason != None:
-		e.sleep(now, id, l, d.at)
-		return
-	case e.hostFull(l.host):
-		l.at = inHost
-		e.rise(l, t)
-		e.enqueue(&e.hosts.at(uint32(l.host)).waiting, l.host, id, l, t)
-		return
-	}
-	if needsBudget(p, l.headAttempt, permit.Probe) {
-		if perm, at, reserve := e.askBudget(now, l, p); perm == retry.Refused {
-			e.awaitBudget(now, id, l, t, at, reserve)
-			return
+		e.sleep(x, d.at)
+	case e.full(x.h):
+		x.l.at = inHost
+		e.enqueue(&x.h.waiting, x.l.host, x)
+	case !e.afford(x, permit.Probe):
+	default:
+		if !wasReady {
+			e.rise(x.l, x.t)
 		}
+		e.ready(x, permit.Probe)
 	}
-	if !wasReady {
-		e.rise(l, t)
+}
+
+// afford reports whether the head, if it is a retry, has budget. Without, it
+// waits: for the decay, or for the platform's reserve.
+func (e *Engine) afford(x *spot, probe bool) bool {
+	if !x.p.needsBudget(x.l.headAttempt, probe) {
+		return true
 	}
-	e.ready(now, id, l, t, permit.Probe)
+	perm, at, reserve := e.askBudget(x)
+	switch {
+	case perm != retry.Refused:
+		return true
+	case reserve:
+		e.awaitReserve(x, max(at, x.now+1))
+	default:
+		e.sleep(x, at)
+	}
+	x.l.flags |= laneBudget
+	return false
 }
 
 // sleep puts a lane into the wake heap.
-func (e *Engine) sleep(now time.Duration, id uint32, l *lane, at time.Duration) {
-	l.key = int64(max(at, now+1))
-	e.push(&e.wake, (*keyOrder)(e), id, inWake)
-}
-
-func (e *Engine) awaitBudget(now time.Duration, id uint32, l *lane, t *tenant, at time.Duration, reserve bool) {
-	l.flags |= laneBudget
-	if !reserve {
-		e.sleep(now, id, l, at)
-		return
-	}
-	l.at = inReserve
-	e.rise(l, t)
-	e.awaitReserve(max(at, now+1), id, l, t)
+func (e *Engine) sleep(x *spot, at time.Duration) {
+	x.l.key = int64(max(at, x.now+1))
+	e.push(&e.wake, (*keyOrder)(e), x.id, inWake)
 }
 
 // ready puts a lane where slots are handed out.
-func (e *Engine) ready(now time.Duration, id uint32, l *lane, t *tenant, probe bool) {
+func (e *Engine) ready(x *spot, probe bool) {
+	l, t := x.l, x.t
 	t.claims++
-	e.activate(now, l.tenant, t)
+	e.activate(x.now, l.tenant, t)
 	if probe && e.order == Fair {
 		l.key = int64(l.breaker.NextProbe())
-		e.push(&t.probe, (*keyOrder)(e), id, inProbe)
-		e.classify(now, uint32(l.tenant), t)
+		e.push(&t.probe, (*keyOrder)(e), x.id, inProbe)
+		e.classify(x.now, uint32(l.tenant), t)
 		return
 	}
-	l.key = e.want(now, l, t)
+	l.key = e.want(x)
 	t.wants += l.key
 	switch {
 	case e.order == Arrival:
-		e.push(&e.arrival, (*arrivalOrder)(e), id, inArrival)
+		e.push(&e.arrival, (*arrivalOrder)(e), x.id, inArrival)
 		return
-	case l.quick(now):
-		e.push(&t.quick, (*laneOrder)(e), id, inQuick)
+	case l.quick(x.now):
+		e.push(&t.quick, (*laneOrder)(e), x.id, inQuick)
 	default:
-		e.push(&t.slow, (*laneOrder)(e), id, inSlow)
+		e.push(&t.slow, (*laneOrder)(e), x.id, inSlow)
 	}
-	e.classify(now, uint32(l.tenant), t)
+	e.classify(x.now, uint32(l.tenant), t)
 }
 
 func (e *Engine) push(h *fair.Heap, order fair.Items, id uint32, at place) {
@@ -249,7 +250,7 @@ func (e *Engine) unready(l *lane, t *tenant, was place) {
 
 // reclassify is classify for a tenant that may have nothing ready.
 func (e *Engine) reclassify(now time.Duration, id TenantID, t *tenant) {
-	if e.order == Fair && (t.claims > 0 || t.at != tenantNowhere) {
+	if e.order == Fair && (t.claims > 0 || t.at != away || t.probeAt != away) {
 		e.classify(now, uint32(id), t)
 	}
 }
@@ -261,7 +262,7 @@ func (e *Engine) wakeDue(now time.Duration) {
 		if !ok || e.lanes.at(id).key > int64(now) {
 			break
 		}
-		e.place(now, id, e.lanes.at(id))
+		e.place(now, id)
 	}
 	e.wakeReserve(now)
 }

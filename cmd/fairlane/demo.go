@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -13,6 +14,7 @@ import (
 // newDemoCmd is `fairlane demo`: three phases on this machine, compared.
 func newDemoCmd() *cobra.Command {
 	var o demo.Options
+	var plot string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show in a minute that no tenant slows another down",
@@ -29,13 +31,25 @@ func newDemoCmd() *cobra.Command {
 			if o.JSON {
 				o.Progress, o.Live = cmd.ErrOrStderr(), false
 			}
-			_, err := demo.Run(ctx, o)
-			return err
+			r, err := demo.Run(ctx, o)
+			if err != nil || plot == "" {
+				return err
+			}
+			return writePicture(plot, r)
 		},
 	}
 	cmd.Flags().BoolVar(&o.JSON, "json", false, "print one JSON object; progress goes to stderr")
+	cmd.Flags().StringVar(&plot, "plot", "", "write the three p99s as a picture to this SVG file")
 	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "of the generator of triggers")
 	return cmd
+}
+
+func writePicture(path string, r demo.Report) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(demo.WritePicture(f, r), f.Close())
 }
 
 // terminal reports whether a table can be redrawn on f.

@@ -149,6 +149,51 @@ func TestTLSEndpointThatReadsNothingEndsAtTheDeadlineToo(t *testing.T) {
 	})
 }
 
+func TestCutEndsTheAttemptAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		handle  func(p *peer)
+		payload int
+		kind    engine.ResultKind
+	}{
+		"waiting for the answer":   {func(p *peer) { p.read(); p.hang() }, 10, engine.Unknown},
+		"nothing could be written": {(*peer).hang, 10, engine.NotSent},
+		"writing a big payload":    {(*peer).hang, 1 << 20, engine.Unknown},
+		"reading the body": {func(p *peer) {
+			p.read()
+			pass(cutAt - bodyTime/2)
+			p.say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+			p.hang()
+		}, 10, engine.OK},
+		"as the head arrives": {func(p *peer) {
+			p.read()
+			pass(cutAt)
+			p.say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+			p.hang()
+		}, 10, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, s := piped(t, 0, c.handle)
+				ctx, cancel := context.WithTimeout(t.Context(), cutAt)
+				defer cancel()
+				r := post("http://h.test/")
+				r.Payload = make([]byte, c.payload)
+				begun := time.Now()
+				o := client.Send(ctx, r)
+				if took := time.Since(begun); took != cutAt {
+					t.Errorf("ended after %v, cut after %v", took, cutAt)
+				}
+				if c.kind != 0 && o.Result.Kind != c.kind {
+					t.Errorf("%+v", o)
+				}
+				if len(client.pool.hosts) != 0 || s.accepted() != 1 {
+					t.Errorf("the connection was kept")
+				}
+			})
+		})
+	}
+}
+
 // Field case 66.
 func TestTricklingBodyHoldsTheSlotForASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -330,6 +375,9 @@ func TestCloseEndsIdleConnections(t *testing.T) {
 		}
 	})
 }
+
+// cutAt is when a test's context ends.
+const cutAt = 3 * time.Second
 
 // pass lets virtual time pass, inside a synctest bubble.
 func pass(d time.Duration) { <-time.After(d) }

@@ -273,6 +273,9 @@ func TestQuotaIsTheTenantsOwn(t *testing.T) {
 	if _, over := b.Pressure("fine"); over {
 		t.Error("the neighbour is slowed")
 	}
+	if retryIn, over := b.Pressure("full"); !over || retryIn < time.Second {
+		t.Errorf("posts to a tenant over its quota are let in: %v %v", retryIn, over)
+	}
 }
 
 // A cut attempt is recorded as unknown and tried again after the start.

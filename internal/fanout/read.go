@@ -116,7 +116,7 @@ func (f *Fanout) offer(now time.Duration, l *lane, t *journal.Trigger, born time
 // waits after a flush. Over the tenant's quota it is dead at once, as a record alone.
 func (f *Fanout) parkFresh(now time.Duration, l *lane, t *journal.Trigger, v engine.Verdict) {
 	tn := l.tenant
-	if tn.bytes+float64(len(t.Payload)) > float64(tn.tier.Backlog) {
+	if tn.bytes >= float64(tn.tier.Backlog) {
 		r := newRef(t.Position, f.clock.ms(now), 0, engine.OverQuota, flagRecorded)
 		f.engine.Settle(now, l.id, engine.ToBuried, 1)
 		f.remember(l, 0)

@@ -179,9 +179,9 @@ func (d *miniDriver) step(ctx context.Context) (Mark, []Record, error) {
 	}
 	mark := d.j.Record(recs...)
 	if d.packs++; d.packs%8 == 0 {
-		mark = d.j.Checkpoint(d.snapshot())
+		fmt.Fprintf(d.says, "F %d\n", d.cursor) // from here on it may be purged
 		d.j.SetFloor(d.cursor)
-		fmt.Fprintf(d.says, "F %d\n", d.cursor)
+		mark = d.j.Checkpoint(d.snapshot())
 	}
 	return mark, recs, nil
 }

@@ -67,7 +67,7 @@ func (t tuning) withDefaults() tuning {
 
 const (
 	defaultMaxBytes = 20 << 30
-	leastMaxBytes   = 160 << 20 // OUTCOMES then has room for a checkpoint of every kind of installation that fits
+	leastMaxBytes   = 64 << 20
 	defaultMaxBody  = 1 << 20
 	mostMaxBody     = 6 << 20
 	defaultHistory  = 72 * time.Hour

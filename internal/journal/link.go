@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -46,7 +47,7 @@ type link struct {
 // openLink starts the server on dir and connects.
 func openLink(o Options) (*link, error) {
 	l := &link{dir: filepath.Join(o.Dir, "streams"), bytes: o.MaxBytes + registryBytes, noSync: o.NoSync, log: o.Logger, patience: o.tune.patience, names: names{dir: o.Dir}, intercept: o.tune.intercept, wait: reopenSoonest}
-	srv, err := l.start()
+	srv, err := l.start(!l.wasClean())
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +66,14 @@ func openLink(o Options) (*link, error) {
 	return l, nil
 }
 
-func (l *link) start() (*server.Server, error) {
+// start checks the blocks, every one or each stream's newest, and starts the server.
+func (l *link) start(every bool) (*server.Server, error) {
+	err := checkBlocks(l.dir, every, func(stream, file string, n int) {
+		l.log.Warn("journal: an end that was not written completely is cut off", "stream", stream, "file", file, "bytes", n)
+	})
+	if err != nil {
+		return nil, err
+	}
 	srv, err := server.NewServer(&server.Options{
 		ServerName: "fairlane", DontListen: true, NoSigs: true, NoSystemAccount: true,
 		MaxPayload: messageBytes, MaxPending: 64 << 20,
@@ -125,7 +133,7 @@ func (l *link) reopen(seen uint64) error {
 		old.Shutdown()
 		old.WaitForShutdown()
 	}
-	srv, err := l.start()
+	srv, err := l.start(false)
 	l.next, l.wait = time.Now().Add(l.wait), min(2*l.wait, reopenLatest)
 	if err != nil {
 		return err
@@ -146,7 +154,19 @@ func (l *link) close() {
 		l.srv.Shutdown()
 		l.srv.WaitForShutdown()
 		l.srv = nil
+		l.markClean()
 	}
+}
+
+// markClean notes a clean stop, and wasClean reports and forgets it.
+func (l *link) markClean() {
+	if err := writeDurable(filepath.Join(l.dir, cleanFile), nil, 0o600); err != nil {
+		l.log.Warn("journal: the next start reads everything", "error", err)
+	}
+}
+
+func (l *link) wasClean() bool {
+	return os.Remove(filepath.Join(l.dir, cleanFile)) == nil && syncDir(l.dir) == nil
 }
 
 // serverLog passes on what the embedded server warns of, and is silent otherwise.

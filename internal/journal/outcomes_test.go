@@ -294,7 +294,7 @@ func TestReopenAdoptsALargerSizeAndRefusesOneThatWouldDelete(t *testing.T) {
 	j := open(t, o)
 	big := trigger(1)
 	big.Payload = make([]byte, 6<<20)
-	for range 15 {
+	for range 6 {
 		mustAppend(t, j, big)
 	}
 	closeJournal(t, j)
@@ -305,7 +305,7 @@ func TestReopenAdoptsALargerSizeAndRefusesOneThatWouldDelete(t *testing.T) {
 	}
 	o.MaxBytes = 3 * leastMaxBytes
 	j = open(t, o)
-	if s := j.Status(); s.Err != nil || len(readAll(t, j, 0)) != 15 {
+	if s := j.Status(); s.Err != nil || len(readAll(t, j, 0)) != 6 {
 		t.Error(s.Err)
 	}
 	if sp, err := j.link.span(t.Context(), triggersStream); err != nil || sp.max != o.MaxBytes/2 {

@@ -39,7 +39,11 @@ func TestMetricsSayWhatHappened(t *testing.T) {
 	}
 	s.must(422, s.post("", "x"))
 	until(t, "settled", func() bool { a := s.account(); return a.Delivered == 5 && a.Dead == 5 && a.Parked == 5 })
-	text := string(s.must(200, s.do("GET", "/metrics", nil)).body)
+	var text string
+	until(t, "counted", func() bool { // after the account, and outside of its lock
+		text = string(s.must(200, s.do("GET", "/metrics", nil)).body)
+		return strings.Contains(text, "fairlane_delivery_seconds_count 5\n") && strings.Contains(text, "fairlane_attempt_seconds_count 10\n")
+	})
 	for series, want := range map[string]string{
 		`fairlane_build_info{version="dev"}`:                                                 "1",
 		`fairlane_ingest_requests_total{status="2xx"}`:                                       "5",

@@ -7,20 +7,37 @@ import (
 	"time"
 )
 
-// cutWindow is how long before a kill an answer may come and yet be repeated: it was not on disk.
-const cutWindow = 200 * time.Millisecond
+const (
+	// cutWindow is how long before a kill an answer may come and yet be repeated: some flushes.
+	cutWindow = 200 * time.Millisecond
+	// stallWindow is the same while the disk stalls: after a second without a flush no request starts.
+	stallWindow = time.Second
+)
 
 // verdict is what the judge found out about duplicates.
 type verdict struct {
 	duplicates int           // requests after, or beside, one that was answered with 2xx
 	inFlight   int           // of those: the first was in flight at the kill
 	furthest   time.Duration // the largest distance from an answer to the kill that excuses the repetition
+	stalled    map[kill]bool // kills that excuse one answered longer than cutWindow before
+}
+
+func (v *verdict) add(o verdict) {
+	v.duplicates += o.duplicates
+	v.inFlight += o.inFlight
+	v.furthest = max(v.furthest, o.furthest)
+	if v.stalled == nil {
+		v.stalled = make(map[kill]bool)
+	}
+	maps.Copy(v.stalled, o.stalled)
 }
 
 // judgeDuplicates fails the test for every request that repeats a delivered one without a kill that
-// excuses it: the first was in flight then, or answered less than cutWindow before.
-func judgeDuplicates(t *testing.T, e *endpoint, kills []kill) (v verdict) {
+// excuses it: the first was in flight then, or answered so shortly before that its outcome was not on
+// disk.
+func judgeDuplicates(t *testing.T, e *endpoint, kills []kill) verdict {
 	t.Helper()
+	v := verdict{stalled: make(map[kill]bool)}
 	for _, rs := range e.byID() {
 		i := slices.IndexFunc(rs, func(r request) bool { return r.accepted() })
 		if i < 0 {
@@ -28,13 +45,16 @@ func judgeDuplicates(t *testing.T, e *endpoint, kills []kill) (v verdict) {
 		}
 		for _, again := range rs[i+1:] {
 			v.duplicates++
-			distance, excused := excuse(rs[i], again, kills)
+			k, excused := excuse(rs[i], again, kills)
+			distance := k.from - rs[i].answered
 			switch {
 			case !excused:
 				t.Errorf("%s: sent again without a kill since: first %+v, again %+v", e.name, rs[i], again)
 				continue
-			case distance >= cutWindow:
+			case distance >= stallWindow:
 				t.Errorf("%s: answered %v before the kill, sent again: first %+v, again %+v", e.name, distance, rs[i], again)
+			case distance >= cutWindow:
+				v.stalled[k] = true
 			case distance <= 0:
 				v.inFlight++
 			}
@@ -44,15 +64,14 @@ func judgeDuplicates(t *testing.T, e *endpoint, kills []kill) (v verdict) {
 	return v
 }
 
-// excuse finds the first kill between two requests of one delivery, and how long before it the first
-// was answered: 0 or less when it was in flight.
-func excuse(first, again request, kills []kill) (time.Duration, bool) {
+// excuse finds the first kill between two requests of one delivery.
+func excuse(first, again request, kills []kill) (kill, bool) {
 	for _, k := range kills {
 		if first.at <= k.to && k.from <= again.at {
-			return k.from - first.answered, true
+			return k, true
 		}
 	}
-	return 0, false
+	return kill{}, false
 }
 
 // judgeDelivered fails the test for every acknowledged trigger that its subscription has neither

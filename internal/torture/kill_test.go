@@ -181,11 +181,11 @@ func judge(t *testing.T, s *service, all []*member, acked map[string]trigger, in
 		if got := lanes[m.subscription].Account; got != want {
 			t.Errorf("%s: the account says %+v, the endpoint saw %+v", m.name, got, want)
 		}
-		v := judgeDuplicates(t, m.endpoint, kills)
-		sum.duplicates += v.duplicates
-		sum.inFlight += v.inFlight
-		sum.furthest = max(sum.furthest, v.furthest)
+		sum.add(judgeDuplicates(t, m.endpoint, kills))
 		requests += len(m.requests())
+	}
+	if most := 1 + len(kills)/50; len(sum.stalled) > most { // a disk that stalls now and then
+		t.Errorf("at %d of %d kills, outcomes older than %v were not on disk; at most %d may be", len(sum.stalled), len(kills), cutWindow, most)
 	}
 	t.Logf("%d requests of %d triggers; %d duplicates after a 2xx, %d of them in flight at the kill; furthest answer before its kill: %v",
 		requests, len(acked), sum.duplicates, sum.inFlight, sum.furthest)
