@@ -39,7 +39,7 @@ func (b *bench) ingestJournal() (figures []figure, err error) {
 	}
 	defer func() { err = errors.Join(err, j.Close(context.Background())) }()
 	body := payload(0)
-	figures, err = b.sweep("journal", atLeast(25_000), func(time.Duration) (func() error, func()) {
+	figures, err = b.sweep("journal", atLeast(25_000), func() (func() error, func()) {
 		return func() error { _, err := j.Append(b.ctx, trigger("t0", body)); return err }, func() {}
 	})
 	if err != nil {
@@ -60,14 +60,14 @@ func (b *bench) ingestHTTP() ([]figure, error) {
 		return nil, err
 	}
 	body := payload(0)
-	return b.sweep("HTTP", nil, func(time.Duration) (func() error, func()) {
+	return b.sweep("HTTP", nil, func() (func() error, func()) {
 		p := &poster{load: &load{api: svc.host()}}
 		return func() error { return p.send(b.ctx, "t0", body) }, p.close
 	})
 }
 
 // sweep returns the rate at each number of writers, and the highest of the medians.
-func (b *bench) sweep(what string, bar *bar, writer func(time.Duration) (post func() error, done func())) ([]figure, error) {
+func (b *bench) sweep(what string, bar *bar, writer func() (post func() error, done func())) ([]figure, error) {
 	length := pick(b, 2*time.Second, 500*time.Millisecond)
 	var sides []func() (float64, error)
 	for _, n := range writers {
@@ -89,14 +89,14 @@ func (b *bench) sweep(what string, bar *bar, writer func(time.Duration) (post fu
 }
 
 // closedLoad returns the posts per second of n writers.
-func closedLoad(ctx context.Context, n int, length time.Duration, writer func(time.Duration) (func() error, func())) (float64, error) {
+func closedLoad(ctx context.Context, n int, length time.Duration, writer func() (func() error, func())) (float64, error) {
 	var done atomic.Int64
 	var all sync.WaitGroup
 	var first atomic.Pointer[error]
 	begin := time.Now()
 	for range n {
 		all.Go(func() {
-			post, end := writer(length)
+			post, end := writer()
 			defer end()
 			for time.Since(begin) < length && ctx.Err() == nil {
 				if err := post(); err != nil {

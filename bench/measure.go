@@ -46,9 +46,7 @@ func (b *bench) interleave(sides ...func() (float64, error)) ([]series, error) {
 				return nil, err
 			}
 			out[i] = append(out[i], x)
-			if len(sides) < 10 {
-				b.say("  round %d, side %d: %s", n+1, i+1, short(x))
-			}
+			b.say("  round %d, side %d: %s", n+1, i+1, short(x))
 		}
 	}
 	return out, nil

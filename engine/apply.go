@@ -283,6 +283,10 @@ func (e *Engine) restoreLane(now time.Duration, c RestoreLane) error {
 	e.addTotals(l, 1)
 	p := e.profiles.at(l.profile)
 	p.Rate.SetLeft(&l.bucket, now, c.Tokens)
+	if c.PausedUntil > now {
+		l.pausedUntil = c.PausedUntil
+		l.startRamp()
+	}
 	return nil
 }
 

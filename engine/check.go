@@ -35,7 +35,7 @@ func (d *denial) note(r Reason) {
 }
 
 // own asks what is the lane's alone: pause, endpoint's pause, breaker, bucket,
-// cap. It changes nothing.
+// cap. It changes nothing of the lane.
 func (x *spot) own(cost uint32) (d denial, permit breaker.Permit) {
 	if x.l.stopped(x.t) {
 		d.byEvent(ByPause)
@@ -59,9 +59,13 @@ func (x *spot) own(cost uint32) (d denial, permit breaker.Permit) {
 
 func (x *spot) askRate(cost uint32, d *denial) {
 	if x.p.Rate.IsUnlimited() {
+		x.cost, x.remaining = cost, -1
 		return
 	}
-	r := x.p.Rate.Peek(&x.l.bucket, x.now, x.p.tokens(cost))
+	tokens := x.p.tokens(cost)
+	x.bucket = x.l.bucket
+	r := x.p.Rate.Take(&x.bucket, x.now, tokens)
+	x.cost, x.remaining, x.epoch = uint32(tokens), r.Remaining, r.Epoch
 	switch {
 	case r.Allowed:
 	case r.RetryIn > 0:
@@ -69,6 +73,16 @@ func (x *spot) askRate(cost uint32, d *denial) {
 	default: // paused
 		d.byEvent(ByRate)
 	}
+}
+
+// takeToken takes what askRate asked for and returns what remains, -1 without a
+// rate.
+func (x *spot) takeToken(k *Ticket) int64 {
+	if !x.p.Rate.IsUnlimited() {
+		x.l.bucket = x.bucket
+	}
+	k.Cost, k.BucketEpoch = x.cost, x.epoch
+	return x.remaining
 }
 
 // tokens returns what a cost takes: the whole burst, if that was lowered below

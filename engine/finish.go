@@ -213,7 +213,7 @@ func (e *Engine) throttled(x *spot, k *Ticket, r Result) end {
 	l.strikes = min(l.strikes+1, 64)
 	l.startRamp()
 	v := e.rest(l, ByEndpoint, k.Attempt)
-	v.at = l.pausedUntil
+	v.at, v.due = l.pausedUntil, true // stored, so that a restart keeps the pause
 	return v
 }
 

@@ -112,6 +112,13 @@ type spot struct {
 	t   *tenant
 	p   *profile
 	h   *host
+
+	// Where the bucket stands once the attempt that own asked for has its tokens.
+	// It becomes the lane's when the attempt starts: a denial changes nothing.
+	bucket    limit.Level
+	remaining int64
+	cost      uint32
+	epoch     uint16
 }
 
 func (e *Engine) spot(now time.Duration, id uint32) spot {

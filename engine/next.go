@@ -67,7 +67,7 @@ func (e *Engine) sendHead(x *spot, with head) Grant {
 		l.flags |= laneRestate
 		x.t.claims++
 	}
-	g := Grant{Lane: LaneID(x.id), Limit: x.p.perSecond, Ticket: Ticket{
+	g := Grant{Lane: LaneID(x.id), Limit: x.p.burst, Ticket: Ticket{
 		Lane: LaneID(x.id), Attempt: l.headAttempt, Cost: l.headCost, Born: l.headBorn, Flags: FlagBacklog,
 	}}
 	g.Remaining = e.start(x, &g.Ticket, with)
@@ -125,19 +125,4 @@ func (f TicketFlags) spent() retry.Permit {
 		return retry.Reserved
 	}
 	return retry.Refused
-}
-
-// takeToken takes the cost from the bucket and returns what remains, -1 without
-// a rate.
-func (x *spot) takeToken(k *Ticket) int64 {
-	if x.p.Rate.IsUnlimited() {
-		return -1
-	}
-	cost := x.p.tokens(k.Cost)
-	d := x.p.Rate.Take(&x.l.bucket, x.now, cost)
-	if !d.Allowed {
-		panic("engine: the bucket denied what it had just promised")
-	}
-	k.Cost, k.BucketEpoch = uint32(cost), d.Epoch
-	return d.Remaining
 }

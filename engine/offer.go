@@ -122,7 +122,7 @@ func (e *Engine) sendFresh(x *spot, d Delivery, with head) (v Verdict) {
 		e.rise(x.l, x.t)
 	}
 	e.unplace(x.l, x.t)
-	v.Kind, v.Attempt, v.Limit = Send, d.Attempt, x.p.perSecond
+	v.Kind, v.Attempt, v.Limit = Send, d.Attempt, x.p.burst
 	v.Ticket.Lane, v.Ticket.Attempt, v.Ticket.Cost, v.Ticket.Born = d.Lane, d.Attempt, d.Cost, d.Born
 	v.Remaining = e.start(x, &v.Ticket, with)
 	if waits {
@@ -134,7 +134,7 @@ func (e *Engine) sendFresh(x *spot, d Delivery, with head) (v Verdict) {
 // deny parks, or drops what the lane's own limits refuse if that is its choice.
 func (e *Engine) deny(x *spot, d Delivery, den denial) Verdict {
 	e.denials[den.reason]++
-	v := Verdict{Kind: Park, Reason: den.reason, At: den.at, Attempt: d.Attempt, Limit: x.p.perSecond}
+	v := Verdict{Kind: Park, Reason: den.reason, At: den.at, Attempt: d.Attempt, Limit: x.p.burst}
 	if x.p.Drop && d.Attempt == 0 && (den.reason == ByRate || den.reason == ByCap) {
 		v.Kind = Drop
 		x.l.dropped++

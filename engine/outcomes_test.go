@@ -30,9 +30,9 @@ func TestEachOutcomeHasItsVerdict(t *testing.T) {
 		{"410", Result{Kind: Gone}, Verdict{Kind: Park, Reason: ByGone, Attempt: 1}},
 		{"cut at shutdown", Result{Kind: Unknown}, Verdict{Kind: Park, Reason: ByShutdown, Attempt: 1}},
 		{"not sent", Result{Kind: NotSent}, Verdict{Kind: Park, Reason: ByLocal, Due: true, At: at + time.Second}},
-		{"429 for 30 s", Result{Kind: Throttled, RetryAfter: 30 * time.Second}, Verdict{Kind: Park, Reason: ByEndpoint, At: at + 30*time.Second}},
-		{"429 for 48 h", Result{Kind: Throttled, RetryAfter: 48 * time.Hour}, Verdict{Kind: Park, Reason: ByEndpoint, At: at + 24*time.Hour}},
-		{"429", Result{Kind: Throttled}, Verdict{Kind: Park, Reason: ByEndpoint, At: at + time.Second}},
+		{"429 for 30 s", Result{Kind: Throttled, RetryAfter: 30 * time.Second}, Verdict{Kind: Park, Reason: ByEndpoint, Due: true, At: at + 30*time.Second}},
+		{"429 for 48 h", Result{Kind: Throttled, RetryAfter: 48 * time.Hour}, Verdict{Kind: Park, Reason: ByEndpoint, Due: true, At: at + 24*time.Hour}},
+		{"429", Result{Kind: Throttled}, Verdict{Kind: Park, Reason: ByEndpoint, Due: true, At: at + time.Second}},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/binary"
-	"math"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/breaker"
@@ -19,9 +18,9 @@ const (
 // caps are many, the rest is a tier's.
 type profile struct {
 	Profile
-	perSecond int64 // as tenants see it; -1: no rate
-	lanes     int   // that use it; 0: free
-	key       profileKey
+	burst int64 // the limit as tenants see it; -1: no rate
+	lanes int   // that use it; 0: free
+	key   profileKey
 }
 
 // profileKey is a Profile as a comparable value.
@@ -56,7 +55,7 @@ func (p *profiles) hold(q Profile) uint32 {
 	key := keyOf(&q)
 	i, ok := p.index[key]
 	if !ok {
-		i = p.place(&profile{Profile: q, perSecond: perSecond(&q.Rate), key: key})
+		i = p.place(&profile{Profile: q, burst: visibleLimit(&q.Rate), key: key})
 	}
 	p.all[i].lanes++
 	return i
@@ -118,9 +117,10 @@ func keyOf(q *Profile) profileKey {
 	}
 }
 
-func perSecond(r *limit.Rate) int64 {
+// visibleLimit is the burst, the most that Remaining can be.
+func visibleLimit(r *limit.Rate) int64 {
 	if r.IsUnlimited() {
 		return -1
 	}
-	return int64(math.Floor(r.PerSecond()))
+	return r.Burst()
 }

@@ -142,7 +142,7 @@ func (w *twin) result(now time.Duration, l *twinLane, k Ticket, r Result) Verdic
 		l.pausedUntil = max(l.pausedUntil, now+retry.Pause(r.RetryAfter, l.strikes, w.rand))
 		l.strikes++
 		l.window2, l.row = 1, 0
-		return Verdict{Kind: Park, Reason: ByEndpoint, At: l.pausedUntil, Attempt: k.Attempt}
+		return Verdict{Kind: Park, Reason: ByEndpoint, At: l.pausedUntil, Due: true, Attempt: k.Attempt}
 	case Gone:
 		neutral()
 		p.Budget.Answered(&l.window, &w.pool, now, spent, k.Started)

@@ -86,7 +86,7 @@ type Verdict struct {
 	At        time.Duration
 	Attempt   uint32 // Park, Bury: attempts made, as the backlog entry must remember
 	Ticket    Ticket // Send only
-	Limit     int64  // tenant-facing rate limit per second rounded down, -1 for none
+	Limit     int64  // tenant-facing: the burst, -1 for no rate
 	Remaining int64  // Send: whole tokens left, -1 without a rate
 	Flush     bool   // Finish: the lane's breaker just closed; treat its retries as due now, in order, and state it by Waiting
 }
@@ -227,6 +227,9 @@ type (
 		Lane     LaneID
 		Counters Counters
 		Tokens   int64 // whole tokens left
+
+		// PausedUntil is the latest due time of what waits ByEndpoint: the endpoint's own pause.
+		PausedUntil time.Duration
 	}
 	// SetSlots changes the platform's capacity.
 	SetSlots struct{ Slots int }

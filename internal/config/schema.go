@@ -266,14 +266,14 @@ func parsePrefix(s string) (netip.Prefix, error) {
 
 var reference = regexp.MustCompile(`\A\$\{([A-Za-z_][A-Za-z0-9_]*)\}\z`)
 
-// resolve reads "${NAME}"; the variable must be set and not empty.
+// resolve reads "${NAME}"; the variable must be set.
 func resolve(s string, env Env) (Secret, bool) {
 	m := reference.FindStringSubmatch(s)
 	if m == nil {
 		return Secret{}, false
 	}
 	v, set := env(m[1])
-	return Secret{Name: m[1], value: v}, set && v != ""
+	return Secret{Name: m[1], value: v}, set
 }
 
 func secret(path, about string, env Env, ok func(string) bool, to *Secret) field {

@@ -273,7 +273,7 @@ func TestDoubtfulAnswerEndsTheConnection(t *testing.T) {
 		"close":                   "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
 		"other connection option": "HTTP/1.1 200 OK\r\nConnection: upgrade\r\nContent-Length: 2\r\n\r\nok",
 		"HTTP/1.0":                "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok",
-		"length twice":            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok",
+		"length twice":            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 2\r\n\r\nok",
 		"length as a list":        "HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok",
 		"length with a sign":      "HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok",
 		"length and chunks":       "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",

@@ -214,6 +214,11 @@ func (f *Fanout) restoreAccount(l *lane, kept *journal.LaneState, open []journal
 	if crashed {
 		change.Tokens = 0
 	}
+	for _, w := range kept.Waiting {
+		if w.Due && w.Reason == engine.ByEndpoint {
+			change.PausedUntil = max(change.PausedUntil, f.clock.fromMs(w.Stamp))
+		}
+	}
 	if err := f.engine.Apply(f.clock.now(), change); err != nil {
 		return fmt.Errorf("fanout: account of %s: %w", l.sub.ID, err)
 	}

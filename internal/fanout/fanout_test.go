@@ -373,3 +373,32 @@ func TestExpiryAndRetentionAreAccountedFor(t *testing.T) {
 	b.restart()
 	b.until(sub, "recovery", func(s LaneStatus) bool { return s.Counters.Cancelled == 4 && s.Counters.Parked == 5 })
 }
+
+// A pause that the endpoint asked for holds over restarts, for the whole lane, and uses no attempt.
+//
+// Field case 40.
+func TestRetryAfterHoldsOverRestarts(t *testing.T) {
+	b := start(t, nil)
+	b.tenant("acme")
+	one := 1
+	sub := b.subscribe("acme", "throttling", journal.Limits{Cap: &one})
+	b.to.answer[url("throttling")] = func(int, *delivery.Request) delivery.Outcome {
+		return delivery.Outcome{Status: 429, Result: engine.Result{Kind: engine.Throttled, RetryAfter: time.Hour}}
+	}
+	b.post(3, "acme")
+	b.until(sub, "pause", func(s LaneStatus) bool { return s.Counters.Parked == 3 && s.PausedFor > 0 })
+	n := len(b.to.requests(url("throttling")))
+	for _, again := range []func(){b.restart, b.crash, b.restart} {
+		again()
+		s := b.until(sub, "recovery", func(s LaneStatus) bool { return s.Counters.Parked == 3 })
+		if s.PausedFor < 59*time.Minute || s.Blocked != engine.ByEndpoint {
+			t.Errorf("after a restart the lane is paused for %v, blocked %v", s.PausedFor, s.Blocked)
+		}
+	}
+	b.post(1, "acme")
+	b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 4 })
+	reqs := b.to.requests(url("throttling"))
+	if len(reqs) != n || n != 1 || reqs[0].Attempt != 1 {
+		t.Errorf("%d requests, %d before the restarts; want the one", len(reqs), n)
+	}
+}

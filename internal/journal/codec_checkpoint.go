@@ -13,7 +13,7 @@ import (
 // first message of the newest complete checkpoint before (0: none), then a piece of the body.
 //
 // The body: cursor, clean, time, registry revision; lanes, each with counters, tokens, waiting and
-// dead references; open attempts. A lane with more references than fit one message goes on in the next.
+// dead references; open attempts; deliveries at or beyond the cursor that are decided. A lane with more references than fit one message goes on in the next.
 type checkpointPart struct {
 	header
 	id     uint64
@@ -95,6 +95,14 @@ func encodeCheckpoint(cp *Checkpoint, limit int, emit func(piece []byte, last bo
 			return err
 		}
 	}
+	b = binary.AppendUvarint(b, uint64(len(cp.decided)))
+	for _, k := range cp.decided {
+		b = binary.AppendUvarint(b, uint64(k.Lane))
+		b = binary.AppendUvarint(b, uint64(k.Position))
+		if err := spill(); err != nil {
+			return err
+		}
+	}
 	return emit(b, true)
 }
 
@@ -124,6 +132,7 @@ const (
 	laneMinBytes = 11
 	refMinBytes  = 4
 	openMinBytes = 3
+	keyMinBytes  = 2
 )
 
 // decodeCheckpoint reads a whole body.
@@ -137,6 +146,12 @@ func decodeCheckpoint(body []byte) (*Checkpoint, error) {
 	cp.Open = make([]OpenAttempt, d.countOf(openMinBytes))
 	for i := range cp.Open {
 		cp.Open[i] = OpenAttempt{Lane: engine.LaneID(d.uvarint32()), Position: Position(d.uvarint()), Attempt: d.uvarint32()}
+	}
+	if n := d.countOf(keyMinBytes); n > 0 {
+		cp.decided = make([]DeliveryKey, n)
+		for i := range cp.decided {
+			cp.decided[i] = DeliveryKey{Lane: engine.LaneID(d.uvarint32()), Position: Position(d.uvarint())}
+		}
 	}
 	return cp, d.end()
 }

@@ -158,6 +158,7 @@ func drawCheckpoint(t *rapid.T) *Checkpoint {
 		})
 	}
 	for range rapid.IntRange(0, 5).Draw(t, "open") {
+		cp.decided = append(cp.decided, DeliveryKey{Lane: 4, Position: Position(rapid.Uint64().Draw(t, "decided"))})
 		cp.Open = append(cp.Open, OpenAttempt{Lane: 3, Position: Position(rapid.Uint64().Draw(t, "open position")), Attempt: rapid.Uint32().Draw(t, "open attempt")})
 	}
 	return cp
@@ -226,7 +227,7 @@ func samples() map[byte][]byte {
 	cp := &Checkpoint{Cursor: 512, Clean: true, At: time.UnixMilli(1_800_000_000_000), Registry: 3,
 		Lanes: []LaneState{{Lane: 1, Tokens: -2, Counters: engine.Counters{Offered: 2, Parked: 1, Dead: 1},
 			Waiting: []Ref{{Position: 300, Stamp: 5, Attempt: 1, Reason: engine.ByRate, Due: true}}, Dead: []Ref{{Position: 301, Stamp: 6, Reason: engine.Rejected}}}},
-		Open: []OpenAttempt{{Lane: 1, Position: 302, Attempt: 1}}}
+		Open: []OpenAttempt{{Lane: 1, Position: 302, Attempt: 1}}, decided: []DeliveryKey{{Lane: 1, Position: 700}}}
 	part := &checkpointPart{header: h, id: 1, last: true}
 	encodeCheckpoint(cp, 1<<20, func(b []byte, _ bool) error { part.body = b; return nil })
 	return map[byte][]byte{
@@ -393,6 +394,6 @@ func TestIdsAreStableAndHaveNoDot(t *testing.T) {
 const (
 	goldenPack       = "0150c92543c00900000000000000010000000201038280c489e5c5b206010461636d650a6f726465722e70616964106170706c69636174696f6e2f6a736f6e0670726f645f310106736f75726365022f78016b0000000000000000000000000000000000000000000000000000000000000000077b226e223a317d020674656e616e740461636d6507"
 	goldenRecords    = "0152d7f375f108070605040302010203040580c0e285e36801027f07ac028080800100020af703e807c0a907010206737461747573"
-	goldenCheckpoint = "01432f6dc472080706050403020102030405010001000080040180c0e285e368030101020001000001000301d8040a030401da040c000e0101ae0201"
+	goldenCheckpoint = "014313e8f2aa080706050403020102030405010001000080040180c0e285e368030101020001000001000301d8040a030401da040c000e0101ae02010101bc05"
 	goldenEpoch      = "0145047011eb0807060504030201020304050100000000000000"
 )

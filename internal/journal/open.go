@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -115,6 +117,7 @@ func (j *Journal) recover(ctx context.Context) error {
 	j.epoch = mine.epoch
 	j.state.Store(state)
 	j.ready(ctx, triggers, mine, newest)
+	j.outcomes.decided = slices.Collect(maps.Keys(state.Decided)) // the caller owns the map
 	return j.startTail(ctx, triggers)
 }
 

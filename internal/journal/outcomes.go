@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,8 +34,9 @@ type outcomes struct {
 	counter uint64
 	begun   time.Time
 	enc     recordEncoder
-	before  uint64 // first message of the newest complete checkpoint
-	older   uint64 // and of the one before that
+	before  uint64        // first message of the newest complete checkpoint
+	older   uint64        // and of the one before that
+	decided []DeliveryKey // what was decided before the start; of that, what the cursor has not passed
 }
 
 // work is one item of the queue: records, or a checkpoint.
@@ -240,7 +242,12 @@ func (o *outcomes) header() header {
 }
 
 // writeCheckpoint writes a checkpoint, which counts once its last message is stored.
+//
+// One that is taken before the reader has passed what the last process had decided names what is left of
+// that: its records stand before the checkpoint, and would otherwise be forgotten.
 func (o *outcomes) writeCheckpoint(ctx context.Context, cp *Checkpoint) {
+	o.decided = slices.DeleteFunc(o.decided, func(k DeliveryKey) bool { return k.Position < cp.Cursor })
+	cp.decided = o.decided
 	part := checkpointPart{id: o.counter + 1, before: o.before}
 	emit := func(piece []byte, last bool) error {
 		part.last, part.body = last, piece

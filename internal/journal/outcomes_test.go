@@ -73,6 +73,35 @@ func TestCheckpointCutInTheMiddleDoesNotCount(t *testing.T) {
 	}
 }
 
+// A process may checkpoint while its reader is still behind what the process before has decided.
+func TestCheckpointBeforeTheReaderHasCaughtUpForgetsNoDecision(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, testOptions(dir))
+	var at []Position
+	for i := range 4 {
+		at = append(at, mustAppend(t, j, trigger(i)).Position)
+	}
+	flush(t, j, j.Record(rec(Delivered, 1, at[0], 1), rec(Failed, 1, at[1], 1), rec(Delivered, 1, at[2], 1)))
+	want := engine.Counters{Offered: 3, Delivered: 2, Parked: 1}
+	for n, cursor := range []Position{at[0], at[0], at[1], at[2], at[3]} {
+		closeJournal(t, j)
+		j = open(t, testOptions(dir))
+		st := j.State()
+		if st.Lanes[0].Counters != want || len(st.Decided) != []int{3, 3, 3, 2, 1}[n] {
+			t.Fatalf("start %d: %+v, decided %v", n, st.Lanes[0].Counters, st.Decided)
+		}
+		st.Cursor = cursor
+		flush(t, j, j.Checkpoint(&st.Checkpoint))
+	}
+	// What was decided then is still what it was: a resend offers it once more.
+	flush(t, j, j.Record(rec(Resent, 1, at[2], 1)))
+	closeJournal(t, j)
+	j = open(t, testOptions(dir))
+	if got := j.State().Lanes[0].Counters; got != (engine.Counters{Offered: 4, Delivered: 2, Parked: 2}) {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestOrderIsKeptAcrossRecordsAndCheckpoints(t *testing.T) {
 	dir := t.TempDir()
 	o := testOptions(dir)

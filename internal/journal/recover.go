@@ -150,6 +150,12 @@ func newFold(cp *Checkpoint) *fold {
 		f.lane(o.Lane).open[o.Position] = o.Attempt
 		f.decide(o.Lane, o.Position)
 	}
+	for _, k := range cp.decided {
+		f.decide(k.Lane, k.Position)
+		if l := f.lane(k.Lane); l.where(k.Position) == unknown {
+			l.settled[k.Position] = struct{}{}
+		}
+	}
 	return f
 }
 

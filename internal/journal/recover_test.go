@@ -22,6 +22,7 @@ type twin struct {
 	dead   map[engine.LaneID][]Ref
 	count  map[engine.LaneID]engine.Counters // Offered, Delivered, Cancelled, Dropped: counted when it happens
 	silent map[DeliveryKey]bool              // in the first attempt, of which the log says nothing: no record, no checkpoint
+	carry  []DeliveryKey // decided before the last crash, at or beyond the cursor then
 	clock  int64
 	log    []logged
 	truth  []*twin // the truth behind each item of the log
@@ -106,6 +107,9 @@ func (w *twin) offered(l engine.LaneID) {
 func (w *twin) offer(t *rapid.T) {
 	for l := range w.lanes {
 		k := DeliveryKey{engine.LaneID(l), w.cursor}
+		if w.is[k] != "" { // decided before a crash
+			continue
+		}
 		w.offered(k.Lane)
 		switch rapid.IntRange(0, 5).Draw(t, "offer") {
 		case 0:
@@ -200,7 +204,32 @@ func (w *twin) checkpoint() {
 			cp.Open = append(cp.Open, OpenAttempt{Lane: k.Lane, Position: k.Position, Attempt: w.made[k]})
 		}
 	}
+	cp.decided = slices.DeleteFunc(slices.Clone(w.carry), func(k DeliveryKey) bool { return k.Position < cp.Cursor })
 	w.write(logged{cp: cp})
+}
+
+// restart is a crash: what the log does not say is forgotten, and the reader begins at the last
+// checkpoint's cursor.
+func (w *twin) restart() {
+	w.cursor = 256
+	for _, l := range w.log {
+		if l.cp != nil {
+			w.cursor = l.cp.Cursor
+		}
+	}
+	for k := range w.silent {
+		delete(w.is, k)
+		c := w.count[k.Lane]
+		c.Offered--
+		w.count[k.Lane] = c
+	}
+	clear(w.silent)
+	w.carry = nil
+	for k := range w.is {
+		if k.Position >= w.cursor {
+			w.carry = append(w.carry, k)
+		}
+	}
 }
 
 // counters is the lane's account as the log can know it: without silent deliveries.
@@ -299,6 +328,8 @@ func TestCrashAtAnyRecordRecoversTheAccountAndWhatWaits(t *testing.T) {
 				w.change(t)
 			case n < 18:
 				w.cancel(t)
+			case n < 19:
+				w.restart()
 			default:
 				w.checkpoint()
 			}

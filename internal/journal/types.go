@@ -139,6 +139,8 @@ type Checkpoint struct {
 	Registry uint64 // registry revision
 	Lanes    []LaneState
 	Open     []OpenAttempt
+
+	decided []DeliveryKey // at or beyond Cursor, from before a crash: filled in by the journal
 }
 
 // State is what Open recovers: the newest complete checkpoint with the records behind it folded in.
