@@ -57,7 +57,7 @@ func (x end) verdict() Verdict {
 
 // conclude charges the slot and turns the result into a verdict.
 func (e *Engine) conclude(x *spot, k *Ticket, r Result) end {
-	took := max(x.now-k.Started, 0).Seconds()
+	took := seconds(x.now - k.Started)
 	if r.Kind == NotSent {
 		took = 0
 	}
@@ -74,6 +74,10 @@ func (e *Engine) conclude(x *spot, k *Ticket, r Result) end {
 	}
 	return e.outcome(x, k, r)
 }
+
+// seconds is d in seconds, a rounding or two less exact than d.Seconds and ten
+// times as fast: two of them are on every delivery's way.
+func seconds(d time.Duration) float64 { return float64(d) * 1e-9 }
 
 // finishStale ends an attempt of a removed lane: the slot is free, the rest
 // belongs to nobody any more.
@@ -132,7 +136,7 @@ func (e *Engine) succeeded(x *spot, k *Ticket) end {
 	l := x.l
 	l.delivered++
 	e.total.Delivered++
-	l.observeSuccess(float32((x.now - k.Started).Seconds()))
+	l.observeSuccess(float32(seconds(x.now - k.Started)))
 	l.strikes = 0
 	x.p.Budget.Succeeded(&l.window, &e.pool, x.now, k.Flags.spent(), k.Started)
 	v := end{kind: Done, attempt: k.Attempt + 1}

@@ -92,7 +92,7 @@ func (e *Engine) start(x *spot, k *Ticket, with head) (remaining int64) {
 	if with.perm != retry.Refused {
 		x.p.Budget.Spend(&l.window, &e.pool, x.now, with.perm)
 	}
-	e.activate(x.now, l.tenant, x.t)
+	x.t.lastActive = x.now
 	k.Charged = e.charge(l, x.t)
 	e.occupy(x.t, x.h, k.Flags)
 	l.inFlight++

@@ -60,11 +60,16 @@ func (e *Engine) slotFree(x *spot, probe bool) bool {
 	if e.inFlight >= e.slots || probe && !e.mayProbe(x.t) || !e.shareAllows(x, probe) {
 		return false
 	}
-	if _, waits := e.best(x.now); !waits {
+	if e.nothingReady() {
 		return true
 	}
 	first, _, waits := e.first(x.now)
 	return !waits || first.id == x.id
+}
+
+// nothingReady reports whether no lane waits for a slot.
+func (e *Engine) nothingReady() bool {
+	return e.others.len()+e.probing.len()+e.arrival.Len() == 0
 }
 
 // shareAllows reports whether the share of the lane's tenant lets it start.
@@ -152,6 +157,8 @@ const (
 
 // standings holds the tenants that stand below and above.
 type standings [above + 1]fair.Heap
+
+func (s *standings) len() int { return s[below].Len() + s[above].Len() }
 
 // top returns the first tenant among those to whom a slot is open.
 func (e *Engine) top(s *standings, order fair.Items) (uint32, bool) {
@@ -243,7 +250,7 @@ func (e *Engine) charge(l *lane, t *tenant) (charged float32) {
 	charged = e.expected(l, t)
 	e.lastVirtual, t.lastVirtual = t.virtual, l.virtual
 	t.virtual = fair.Charge(t.virtual, float64(charged), int(t.weight))
-	l.virtual = fair.Charge(l.virtual, float64(charged), 1)
+	l.virtual += float64(charged)
 	e.serves++
 	t.served, l.served = e.serves, e.serves
 	return charged
@@ -255,7 +262,7 @@ func (e *Engine) correct(l *lane, t *tenant, charged, took float64) {
 	if t.at != away {
 		e.others[t.at].Fix((*tenantOrder)(e), t.pos)
 	}
-	l.virtual = fair.Correct(l.virtual, charged, took, 1)
+	l.virtual += took - charged
 	e.fixLane(l, t)
 }
 

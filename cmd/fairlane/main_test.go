@@ -210,11 +210,11 @@ func TestServeRefusesWhatItCannotServe(t *testing.T) {
 // Field case 99.
 func TestCheckConfigShowsWhatIsInForce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f.yaml")
-	if err := os.WriteFile(path, []byte("capacity: {slots: 77}\nretention: {history: 1d}\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("capacity: {slots: 77}\ntiers: {default: {inbound: {rate: 20/s}}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	code, out, errs := command(t, "check-config", path)
-	if code != exitOK || out != "ok\n" || !strings.Contains(errs, "f.yaml:2:13: retention.history: has no effect in this release") {
+	if code != exitOK || out != "ok\n" || !strings.Contains(errs, "tiers.default.inbound: has no effect in this release") {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
 	printed := ok(t, "check-config", path, "--print")

@@ -22,8 +22,6 @@ func (r *reader) check() {
 	for _, name := range sortedKeys(c.Tiers) {
 		r.checkTier("tiers."+name, c.Tiers[name])
 	}
-	r.note("retention.history", c.Retention.History == Default().Retention.History)
-	r.note("retention.dead", c.Retention.Dead == Default().Retention.Dead)
 }
 
 func (r *reader) checkTier(at string, t *Tier) {

@@ -122,7 +122,7 @@ func TestEveryMistakeIsRefusedWithLineFieldAndRule(t *testing.T) {
 		{"data: {max_bytes: 20GB}", "1", "data.max_bytes", "GiB"},
 		{"data: {max_bytes: 1.5GiB}", "1", "data.max_bytes", "GiB"},
 		{"data: {max_bytes: 99999999999GiB}", "1", "data.max_bytes", "64TiB"},
-		{"data: {max_bytes: 1MiB}", "1", "data.max_bytes", "from 64MiB"},
+		{"data: {max_bytes: 1MiB}", "1", "data.max_bytes", "from 160MiB"},
 		{"server: {max_body: 7MiB}", "1", "server.max_body", "to 6MiB"},
 		{"server: {max_body: 0B}", "1", "server.max_body", "from 1B"},
 		{"server: {listen: 8080}", "1", "server.listen", "must be host:port"},

@@ -39,7 +39,7 @@ func schema(c *Config, env Env) []field {
 		boolean("server.open_metrics", "GET /metrics without a key", &s.OpenMetrics),
 
 		text("data.dir", "directory of the log", "a directory name", notEmpty, &d.Dir),
-		size("data.max_bytes", "size of the log on disk", 64<<20, 64<<40, &d.MaxBytes),
+		size("data.max_bytes", "size of the log on disk", 160<<20, 64<<40, &d.MaxBytes),
 		size("data.ballast", "kept aside for a full disk; 0B is none", 0, 1<<40, &d.Ballast),
 		secret("data.secret_key", "encrypts signing secrets; 32 bytes, base64. Not set: made and kept in data.dir", env, isKey32, &d.SecretKey),
 

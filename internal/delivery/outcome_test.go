@@ -140,10 +140,11 @@ func TestAnswerBeforeTheBodyIsReadCounts(t *testing.T) {
 }
 
 func TestBlackHoleIsATimeout(t *testing.T) {
+	t.Parallel()
 	senders(t, func(t *testing.T, open func(Options) Sender) {
 		s := serve(t, func(p *peer) { p.read(); p.hang() })
 		r := post(s.url("/"))
-		r.Timeout = 50 * time.Millisecond
+		r.Timeout = time.Second
 		o := open(Options{}).Send(t.Context(), r)
 		want(t, o, engine.Failed, 0, ReasonTimeout)
 		if !o.Sent || o.Took != 0 {
@@ -153,10 +154,11 @@ func TestBlackHoleIsATimeout(t *testing.T) {
 }
 
 func TestEndpointThatReadsNothingIsATimeout(t *testing.T) {
+	t.Parallel()
 	senders(t, func(t *testing.T, open func(Options) Sender) {
 		s := serve(t, (*peer).hang)
 		r := post(s.url("/"))
-		r.Timeout, r.Payload = 100*time.Millisecond, make([]byte, 64<<20)
+		r.Timeout, r.Payload = time.Second, make([]byte, 32<<20)
 		o := open(Options{}).Send(t.Context(), r)
 		want(t, o, engine.Failed, 0, ReasonTimeout)
 	})

@@ -154,7 +154,7 @@ func statfs(dir string) (total, free int64) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, 0
 	}
-	size := int64(st.Bsize)
+	size := int64(st.Bsize) //nolint:unconvert // narrower on other systems
 	return int64(st.Blocks) * size, int64(st.Bavail) * size
 }
 

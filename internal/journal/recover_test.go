@@ -22,7 +22,7 @@ type twin struct {
 	dead   map[engine.LaneID][]Ref
 	count  map[engine.LaneID]engine.Counters // Offered, Delivered, Cancelled, Dropped: counted when it happens
 	silent map[DeliveryKey]bool              // in the first attempt, of which the log says nothing: no record, no checkpoint
-	carry  []DeliveryKey // decided before the last crash, at or beyond the cursor then
+	carry  []DeliveryKey                     // decided before the last crash, at or beyond the cursor then
 	clock  int64
 	log    []logged
 	truth  []*twin // the truth behind each item of the log

@@ -150,7 +150,7 @@ func (r *Registry) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer w.Stop()
+	defer func() { _ = w.Stop() }() // what is read is read
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	errs := make([]error, runtime.GOMAXPROCS(0))
@@ -162,7 +162,7 @@ func (r *Registry) load(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := context.Cause(ctx); err != errLoaded {
+	if err := context.Cause(ctx); !errors.Is(err, errLoaded) {
 		return err
 	}
 	return r.checkLoaded()

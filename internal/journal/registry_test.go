@@ -485,7 +485,7 @@ func TestRecordTooLargeIsRefusedAndHarmsNothing(t *testing.T) {
 	}
 	sub, _ := s.put(Subscription{Tenant: "acme", URL: "u", Versions: topics(big...)})
 	var err error
-	n := 0
+	var n int
 	for n = 0; err == nil && n < 100; n++ {
 		next := sub.clone()
 		slices.Reverse(next.Versions[len(next.Versions)-1].Topics)

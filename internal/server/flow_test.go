@@ -52,7 +52,7 @@ func TestTheEndpointSeesItsLimitAndWhatRemains(t *testing.T) {
 	for left := 39; left > 36; left-- {
 		s.must(202, s.post("acme", "x"))
 		d := next(t, got)
-		if d.header.Get("Ratelimit-Limit") != "0" || d.header.Get("Ratelimit-Remaining") != strconv.Itoa(left) {
+		if d.header.Get("Ratelimit-Limit") != "40" || d.header.Get("Ratelimit-Remaining") != strconv.Itoa(left) {
 			t.Errorf("limit %q, remaining %q, want %d", d.header.Get("Ratelimit-Limit"), d.header.Get("Ratelimit-Remaining"), left)
 		}
 	}

@@ -88,7 +88,7 @@ func (s *Server) getLane(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l, ok := s.fanout.Lane(r.PathValue("subscription"))
-	if !ok {
+	if !ok || l.Removed {
 		return &problem{code: notFound, detail: "there is no such lane"}
 	}
 	return reply(w, http.StatusOK, viewLane(&l))

@@ -22,6 +22,7 @@ type Metrics struct {
 	ingest     *prometheus.CounterVec
 	ingestTime prometheus.Histogram
 	attempts   *prometheus.CounterVec
+	unsent     *prometheus.CounterVec
 	deliveries *prometheus.CounterVec
 	attempt    prometheus.Histogram
 	latency    prometheus.Histogram
@@ -34,13 +35,14 @@ func NewMetrics(version string) *Metrics {
 		ingest:   counters("ingest_requests_total", "Posts of triggers answered, by class of status.", "status"),
 		attempts: counters("attempts_total", "Attempts that ended, by class of the answer, by what decided (status, timeout, dns, ...), retries apart.",
 			"class", "reason", "retry"),
+		unsent: counters("unsent_total", "Sends that ended before a byte of the request left, by what decided; they are no attempts.", "reason"),
 		deliveries: counters("deliveries_total", "What became of deliveries after an attempt: delivered, parked, dead, dropped, and why.",
 			"result", "reason"),
 		ingestTime: histogram("ingest_seconds", "From the headers of a post to its answer."),
 		attempt:    histogram("attempt_seconds", "From the first byte of an attempt to the headers of its answer."),
 		latency:    histogram("delivery_seconds", "From acceptance to delivered."),
 	}
-	m.registry.MustRegister(m.ingest, m.attempts, m.deliveries, m.ingestTime, m.attempt, m.latency,
+	m.registry.MustRegister(m.ingest, m.attempts, m.unsent, m.deliveries, m.ingestTime, m.attempt, m.latency,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "fairlane_build_info", Help: "1, with the version.",
 		ConstLabels: prometheus.Labels{"version": version}})
@@ -71,7 +73,11 @@ func (m *Metrics) serve(w http.ResponseWriter, r *http.Request) error {
 
 // Attempted counts one attempt; it is an Observer's.
 func (m *Metrics) Attempted(a fanout.Attempted) {
-	m.attempts.WithLabelValues(statusClass(a.Outcome.Status), a.Outcome.Reason, strconv.FormatBool(a.Number > 1)).Inc()
+	if a.Outcome.Sent {
+		m.attempts.WithLabelValues(statusClass(a.Outcome.Status), a.Outcome.Reason, strconv.FormatBool(a.Number > 1)).Inc()
+	} else {
+		m.unsent.WithLabelValues(a.Outcome.Reason).Inc()
+	}
 	m.deliveries.WithLabelValues(verdicts[a.Verdict], reasonLabel(a.Reason)).Inc()
 	if a.Outcome.Took > 0 {
 		m.attempt.Observe(a.Outcome.Took.Seconds())

@@ -38,6 +38,9 @@ type Config struct {
 	SecretKey []byte // 32 bytes that encrypt signing secrets; nil: made and kept in Dir
 	Ballast   int64  // bytes kept aside for a full disk; 0 is none
 
+	History  time.Duration // how long settled triggers are kept; 0 means 3 days
+	KeepDead time.Duration // how long dead letters are kept; 0 means 30 days
+
 	Engine  engine.Config          // Slots, Order, HostLimit
 	Profile engine.Profile         // defaults of every lane
 	Tiers   map[string]fanout.Tier // nil: "default" alone, with its defaults
@@ -63,6 +66,8 @@ func FromFile(c *config.Config) Config {
 		MaxBody:     int(c.Server.MaxBody),
 		SecretKey:   c.Data.Key(),
 		Ballast:     c.Data.Ballast,
+		History:     max(c.Retention.History, time.Nanosecond), // 0 is none
+		KeepDead:    c.Retention.Dead,
 		Engine:      c.Engine(),
 		Profile:     c.Profile(),
 		Tiers:       tiers(c),
@@ -131,7 +136,7 @@ func (r *Running) start(ctx context.Context) (err error) {
 		return err
 	}
 	r.journal, err = journal.Open(ctx, journal.Options{
-		Dir: c.Dir, MaxBytes: c.MaxBytes, MaxBody: c.MaxBody, SecretKey: c.SecretKey, Ballast: c.Ballast, Logger: c.Logger,
+		Dir: c.Dir, MaxBytes: c.MaxBytes, MaxBody: c.MaxBody, SecretKey: c.SecretKey, Ballast: c.Ballast, Logger: c.Logger, History: c.History,
 	})
 	if err != nil {
 		return err
@@ -141,7 +146,7 @@ func (r *Running) start(ctx context.Context) (err error) {
 	}
 	metrics := NewMetrics(c.Version)
 	r.fanout, err = fanout.Start(ctx, fanout.Options{
-		Journal: r.journal, Sender: r.sender, Logger: c.Logger, Engine: c.Engine, Profile: c.Profile, Tiers: c.Tiers,
+		Journal: r.journal, Sender: r.sender, Logger: c.Logger, Engine: c.Engine, Profile: c.Profile, Tiers: c.Tiers, KeepDead: c.KeepDead,
 		Observe: fanout.Observer{Attempt: both(metrics.Attempted, c.Observe.Attempt)},
 	})
 	if err != nil {
@@ -201,7 +206,7 @@ func (r *Running) serve(m *Metrics) {
 func newHTTP(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           h,
-		ReadHeaderTimeout: 5 * time.Second,
+		ReadHeaderTimeout: 30 * time.Second, // also how long a client may keep a fresh connection in store
 		WriteTimeout:      defaultPace.ceiling + time.Minute,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,

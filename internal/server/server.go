@@ -7,6 +7,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -284,14 +285,16 @@ func (s *Server) alone(ctx context.Context, f func() error) error {
 
 // reply sends v as JSON.
 func reply(w http.ResponseWriter, status int, v any) error {
-	out, err := json.Marshal(v)
-	if err != nil {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false) // topics keep their ">"
+	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("answer: %w", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	w.Write(append(out, '\n'))
+	w.Write(out.Bytes())
 	return nil
 }
 

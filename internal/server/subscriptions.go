@@ -148,9 +148,13 @@ func (s *Server) patchSubscription(w http.ResponseWriter, r *http.Request) error
 		if err != nil {
 			return err
 		}
+		before := sub.URL
 		s.readSubscription(o, &sub)
 		if err := o.err(); err != nil {
 			return err
+		}
+		if o.has("paused") && !sub.Paused || sub.URL != before {
+			sub.Disabled = "" // resuming, or a new address, is how a 410 is taken back
 		}
 		stored, err := s.fanout.PutSubscription(r.Context(), sub)
 		if err != nil {
