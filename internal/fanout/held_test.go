@@ -73,8 +73,38 @@ func TestHeldBacklogIsDeliveredInOrder(t *testing.T) {
 	if n, held := b.references(); n != 0 || held != 0 {
 		t.Errorf("%d references, %d messages of HELD are left", n, held)
 	}
+	b.ledgerNames(sub, receipts)
 	if bytes := b.j.Status().HeldBytes; bytes != 0 {
 		t.Errorf("%d bytes are left in HELD", bytes)
+	}
+}
+
+// ledgerNames checks that the ledger speaks of triggers by their positions, moved or not.
+func (b *bench) ledgerNames(sub string, receipts []journal.Receipt) {
+	b.t.Helper()
+	s, _ := b.Lane(sub)
+	got := map[journal.Position]bool{}
+	for before := uint64(0); ; {
+		recs, next, err := b.j.Deliveries(b.t.Context(), s.Lane, before, 500)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, r := range recs {
+			if r.Kind == journal.Delivered {
+				got[r.Position] = true
+			}
+		}
+		if before = next; next == 0 {
+			break
+		}
+	}
+	for i, r := range receipts {
+		if !got[r.Position] {
+			b.t.Fatalf("the ledger has no delivery of trigger %d at %d", i, r.Position)
+		}
+	}
+	if len(got) != len(receipts) {
+		b.t.Errorf("the ledger names %d positions, want %d", len(got), len(receipts))
 	}
 }
 

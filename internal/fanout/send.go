@@ -133,16 +133,16 @@ func (f *Fanout) settle(now time.Duration, a *attempt, o delivery.Outcome, v eng
 	switch {
 	case v.Kind == engine.Done:
 		r = newRef(a.pos, r.stamp(), a.ticket.Attempt+1, engine.None, 0)
-		f.journal.Record(f.outcome(l, journal.Delivered, r, o))
+		f.journal.Record(f.outcome(a, journal.Delivered, r, o))
 		f.release(r)
 	case l.removed:
-		f.journal.Record(f.outcome(l, journal.Cancelled, r, o))
+		f.journal.Record(f.outcome(a, journal.Cancelled, r, o))
 		f.release(r)
 	case v.Kind == engine.Bury:
 		l.dead = append(l.dead, r)
 		f.resize(l)
 		f.remember(l, len(a.payload()))
-		f.journal.Record(f.outcome(l, journal.Dead, r, o))
+		f.journal.Record(f.outcome(a, journal.Dead, r, o))
 	default:
 		f.park(now, a, o, v)
 	}
@@ -169,7 +169,7 @@ func (f *Fanout) park(now time.Duration, a *attempt, o delivery.Outcome, v engin
 		l.backlog.ready.pushFront(r)
 	}
 	f.remember(l, len(a.payload()))
-	f.journal.Record(f.outcome(l, kind, r, o))
+	f.journal.Record(f.outcome(a, kind, r, o))
 	f.state(now, l)
 }
 
@@ -181,8 +181,11 @@ func (a *attempt) payload() []byte {
 }
 
 // outcome is a record with what the endpoint said.
-func (f *Fanout) outcome(l *lane, kind journal.Kind, r ref, o delivery.Outcome) journal.Record {
-	rec := f.record(l, kind, r)
+func (f *Fanout) outcome(a *attempt, kind journal.Kind, r ref, o delivery.Outcome) journal.Record {
+	rec := f.record(a.lane, kind, r)
+	if r.pos.Held() && a.trigger != nil {
+		rec.Ref = uint64(a.trigger.Position)
+	}
 	rec.Status, rec.Took = uint16(o.Status), o.Took
 	if kind != journal.Delivered {
 		rec.Detail = o.Reason

@@ -33,7 +33,30 @@ func (j *Journal) Deliveries(ctx context.Context, lane engine.LaneID, before uin
 			return nil, 0, err
 		}
 	}
+	p.unheld(ctx)
 	return p.recs, p.next(), nil
+}
+
+// unheld gives deliveries that were in HELD the position of their trigger: by a record that tells it, else by
+// what is held. Where both are gone it is 0.
+func (p *ledgerPage) unheld(ctx context.Context) {
+	origin := make(map[Position]Position)
+	for i := range p.recs {
+		if r := &p.recs[i]; r.Position.Held() && r.Ref != 0 {
+			origin[r.Position] = Position(r.Ref)
+		}
+	}
+	for i := range p.recs {
+		r := &p.recs[i]
+		if !r.Position.Held() {
+			continue
+		}
+		at, known := origin[r.Position]
+		if t, err := p.j.loadHeld(ctx, r.Position); !known && err == nil {
+			at = t.Position
+		}
+		r.Position, r.Ref = at, 0
+	}
 }
 
 // cursorAt stands before the record with that index in its message.
@@ -112,7 +135,7 @@ func (p *ledgerPage) message(ctx context.Context, m message) error {
 	for i := len(recs) - 1; i >= 0 && len(p.recs) < p.limit; i-- {
 		if at := cursorAt(m.seq, i); at < p.before {
 			p.before = at
-			if recs[i].Lane == p.lane && p.j.epochs.valid(h, m.seq, recs[i].Partition) {
+			if recs[i].Lane == p.lane && recs[i].Kind != Held && p.j.epochs.valid(h, m.seq, recs[i].Partition) {
 				p.recs = append(p.recs, recs[i])
 			}
 		}

@@ -99,7 +99,7 @@ type Record struct {
 	At        time.Time     // wall, ms
 	Due       time.Time     // Failed, Parked with a due time of its own; zero is none
 	N         uint32        // LaneCancelled, Held: how many; Dead, Purged of HELD: so many from Position on
-	Ref       uint64        // Held: sequence in HELD; Claimed: none
+	Ref       uint64        // Held: sequence in HELD; of a delivery in HELD: its position in TRIGGERS, where known
 	Positions []Position    // Held: the names they had before; 0 in the place of one that did not move
 	Detail    string        // short diagnosis, at most 256 bytes; no URL, no payload
 }

@@ -207,3 +207,28 @@ func TestABroadcastReachesAllAndAListItsTenants(t *testing.T) {
 		}
 	}
 }
+
+// Field case 96.
+func TestAGoneEndpointIsDisabledAndTakenBackByAPerson(t *testing.T) {
+	s := start(t, "", nil)
+	gone, _ := endpoint(t, 410)
+	back, got := endpoint(t, 200)
+	s.tenant("acme")
+	for what, patch := range map[string]string{"a new address": `{"url":"` + back + `"}`, "resuming, with one": `{"paused":false,"url":"` + back + `"}`} {
+		sub := s.subscribe("acme", gone, "")
+		first, _ := receiptOf(t, s.must(202, s.post("acme", what)))
+		until(t, "disabled", func() bool {
+			return fields(t, s.do("GET", "/v1/subscriptions/"+sub.ID, nil))["disabled"] == "gone"
+		})
+		if a := s.laneOf(sub.ID).Account; a.Parked != 1 || a.Dead != 0 || !a.Balanced {
+			t.Errorf("%s: %+v", what, a)
+		}
+		if v := fields(t, s.must(200, s.do("PATCH", "/v1/subscriptions/"+sub.ID, strings.NewReader(patch)))); v["disabled"] != nil {
+			t.Errorf("%s: still disabled: %v", what, v)
+		}
+		if d := next(t, got); string(d.body) != what || d.header.Get("Webhook-Id") != first.ID {
+			t.Errorf("%s: got %q", what, d.body)
+		}
+		s.must(204, s.do("DELETE", "/v1/subscriptions/"+sub.ID, nil))
+	}
+}
