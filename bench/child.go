@@ -175,14 +175,15 @@ func (c *child) cpu() (time.Duration, error) {
 // stop ends the child, by force after a while.
 func (c *child) stop() error {
 	c.in.Close()
-	force := time.AfterFunc(20*time.Second, func() { c.cmd.Process.Kill() })
+	force := time.AfterFunc(20*time.Second, func() { _ = c.cmd.Process.Kill() })
 	defer force.Stop()
 	return c.cmd.Wait()
 }
 
-// kill is kill -9.
-func (c *child) kill() {
-	c.cmd.Process.Kill()
-	c.cmd.Wait()
+// kill is kill -9. It returns when the process is gone.
+func (c *child) kill() error {
+	err := c.cmd.Process.Kill()
+	_ = c.cmd.Wait() // says that it was killed
 	c.in.Close()
+	return err
 }

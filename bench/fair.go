@@ -70,7 +70,7 @@ func (l *load) progress() (p progress) {
 // quietP50 is the p50 in ms of the quiet tenants, beside a noisy one if noisy is above 0; then
 // how says how far that one got.
 func (b *bench) quietP50(n int, perSecond, noisy float64, length time.Duration, how *progress) (float64, error) {
-	p, err := b.platform(setup{})
+	p, err := b.platform()
 	if err != nil {
 		return 0, err
 	}
@@ -117,14 +117,14 @@ func (b *bench) peersLimit() ([]figure, error) {
 		many(fmt.Sprintf("%d at once into 10/s, burst 10: drained in", n), drained, "s", within(ideal, ideal+1)).
 			note("from the first post to the last arrival"),
 		many("longest silence", silence, "s", nil).note("of an even pace it is 0.1 s"),
-		many("above B + rT, at most", over, "", atMost(0.99)).
-			note("deliveries, by arrival at the endpoint: parts of one are transit. Peers: %s", quoteLimit),
+		one("above B + rT, worst round", over.high(), "", atMost(0.99)).
+			note("deliveries, by arrival at the endpoint, where transit can bunch up to the cap more; parts of one are its jitter. Peers: %s", quoteLimit),
 	}, nil
 }
 
 // limited returns the instants of arrival after the first post, ascending.
 func (b *bench) limited(n int) ([]time.Duration, error) {
-	p, err := b.platform(setup{})
+	p, err := b.platform()
 	if err != nil {
 		return nil, err
 	}

@@ -32,12 +32,11 @@ func (b *bench) ingestJournal() (figures []figure, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
 	j, err := journal.Open(b.ctx, journal.Options{Dir: dir, MaxBytes: 64 << 30})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, j.Close(context.Background())) }()
+	defer func() { err = errors.Join(err, j.Close(context.Background()), os.RemoveAll(dir)) }()
 	body := payload(0)
 	figures, err = b.sweep("journal", atLeast(25_000), func() (func() error, func()) {
 		return func() error { _, err := j.Append(b.ctx, trigger("t0", body)); return err }, func() {}

@@ -43,7 +43,7 @@ type crash struct {
 }
 
 func (b *bench) killed(rate float64, length time.Duration) (k crash, err error) {
-	p, err := b.platform(setup{})
+	p, err := b.platform()
 	if err != nil {
 		return k, err
 	}
@@ -59,9 +59,11 @@ func (b *bench) killed(rate float64, length time.Duration) (k crash, err error) 
 	loaded := make(chan struct{}) // closed when everything was posted
 	go func() { l.run(b.ctx); close(loaded) }()
 	sleep(b.ctx, length/2)
-	p.kill()
+	err = p.kill()
 	at := l.elapsed()
-	k.ready, err = p.again()
+	if err == nil {
+		k.ready, err = p.again()
+	}
 	<-loaded
 	if err != nil {
 		return k, fmt.Errorf("after the kill: %w", err)

@@ -289,7 +289,9 @@ func (p *poster) send(ctx context.Context, tenant string, body []byte) error {
 		}
 		p.conn, p.in = conn, bufio.NewReader(conn)
 	}
-	p.conn.SetDeadline(time.Now().Add(30 * time.Second))
+	if err := p.conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		return err
+	}
 	p.out = fmt.Appendf(p.out[:0], "POST /v1/triggers/bench.event HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\n"+
 		"Fairlane-Tenant: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", adminKey, tenant, len(body))
 	p.out = append(p.out, body...)

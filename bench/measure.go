@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -162,19 +163,21 @@ func loadAverage() string {
 	return strings.Join(fields[:min(3, len(fields))], " ")
 }
 
-// syncTime is the median time of a write of 4 KiB that is synced, in ms.
+// syncTime is the median time of a write of 4 KiB that is synced, in ms; 0 if there is none. The
+// file goes with its directory.
 func syncTime(dir string) float64 {
-	f, err := os.CreateTemp(dir, "sync-")
+	f, err := os.Create(filepath.Join(dir, "sync"))
 	if err != nil {
 		return 0
 	}
-	defer os.Remove(f.Name())
 	defer f.Close()
 	var took series
 	for range 21 {
 		begin := time.Now()
-		f.Write(make([]byte, 4096))
-		f.Sync()
+		_, err := f.Write(make([]byte, 4096))
+		if err = errors.Join(err, f.Sync()); err != nil {
+			return 0
+		}
 		took = append(took, time.Since(begin).Seconds()*1000)
 	}
 	return took.median()

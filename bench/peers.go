@@ -20,15 +20,15 @@ const (
 
 const endpointCount = 20
 
-// platform is a service with endpoints and a tracker of what reaches them.
+// platform is a service with shipped settings, endpoints and a tracker of what reaches them.
 type platform struct {
 	*service
 	*endpoints
 	*tracker
 }
 
-func (b *bench) platform(s setup) (*platform, error) {
-	svc, err := b.start(s)
+func (b *bench) platform() (*platform, error) {
+	svc, err := b.start(setup{})
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (b *bench) measureCapacity() (capacity, error) {
 	if b.capacity != nil {
 		return *b.capacity, nil
 	}
-	p, err := b.platform(setup{})
+	p, err := b.platform()
 	if err != nil {
 		return capacity{}, err
 	}
@@ -135,7 +135,7 @@ func (p *platform) step(rate float64, length time.Duration) (p99 float64, why st
 
 // peersCPU is the CPU time of the service's process, journal and API in it, per delivery.
 func (b *bench) peersCPU() ([]figure, error) {
-	single, err := b.platform(setup{})
+	single, err := b.platform()
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (b *bench) peersCPU() ([]figure, error) {
 	if err := single.healthy("t", endpointCount); err != nil {
 		return nil, err
 	}
-	wide, err := b.platform(setup{})
+	wide, err := b.platform()
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (p *platform) cpuPerDelivery(fanOut int64, length time.Duration, streams ..
 
 // peersLatency is from post to arrival at a rate far below the limit.
 func (b *bench) peersLatency() ([]figure, error) {
-	p, err := b.platform(setup{})
+	p, err := b.platform()
 	if err != nil {
 		return nil, err
 	}

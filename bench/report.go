@@ -24,7 +24,7 @@ func (r report) json(w io.Writer) error {
 // table writes every figure as a line of a Markdown table.
 func (r report) table(w io.Writer) error {
 	r.Machine.write(w)
-	fmt.Fprint(w, "\n| row | figure | bar | printed |\n|---|---|---|---|\n")
+	fmt.Fprint(w, "\n| row | figure | bar | printed | rounds |\n|---|---|---|---|---|\n")
 	for _, row := range r.Rows {
 		for _, f := range row.Figures {
 			bar := ""
@@ -35,7 +35,7 @@ func (r report) table(w io.Writer) error {
 			if v := f.verdict(); v != "" {
 				value += ", " + v
 			}
-			if _, err := fmt.Fprintf(w, "| %s | %s | %s | %s |\n", row.Name, f.What, bar, value); err != nil {
+			if _, err := fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", row.Name, f.What, bar, value, f.spread()); err != nil {
 				return err
 			}
 		}
@@ -111,6 +111,14 @@ func (f figure) verdict() string {
 	return "misses"
 }
 
+// spread is the least and the most of the rounds; "" of a single one.
+func (f figure) spread() string {
+	if len(f.Rounds) < 2 {
+		return ""
+	}
+	return fmt.Sprintf("%d, %s to %s", len(f.Rounds), short(f.Rounds.low()), short(f.Rounds.high()))
+}
+
 // MarshalJSON adds the median and the verdict.
 func (f figure) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
@@ -131,8 +139,8 @@ func (r result) write(w io.Writer) {
 		if f.Bar != nil {
 			line += fmt.Sprintf("  bar %s: %s", f.Bar, f.verdict())
 		}
-		if n := len(f.Rounds); n > 1 {
-			line += fmt.Sprintf("  (%d rounds, %s to %s)", n, short(f.Rounds.low()), short(f.Rounds.high()))
+		if s := f.spread(); s != "" {
+			line += "  (" + s + ")"
 		}
 		fmt.Fprintln(w, strings.TrimRight(line, " "))
 		if f.Note != "" {

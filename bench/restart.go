@@ -38,7 +38,9 @@ func (b *bench) restart() ([]figure, error) {
 func (b *bench) restarts(svc *service, parked int) ([]figure, error) {
 	var took, perGB, gb series
 	for range pick(b, rounds, 1) {
-		svc.kill()
+		if err := svc.kill(); err != nil {
+			return nil, err
+		}
 		bytes, err := size(svc.setup.Dir)
 		if err != nil {
 			return nil, err

@@ -69,14 +69,15 @@ func (s *service) again() (time.Duration, error) {
 	}
 }
 
-// close ends the process and removes its data.
+// close ends the process. Its data goes with the bench's directory, or now, to make room.
 func (s *service) close() {
-	if s.bench.profile != "" {
-		s.stop() // writes the profile
-	} else {
-		s.kill()
+	end := s.stop // writes the profile
+	if s.bench.profile == "" {
+		end = s.kill
 	}
-	os.RemoveAll(s.setup.Dir)
+	if err := errors.Join(end(), os.RemoveAll(s.setup.Dir)); err != nil {
+		s.bench.say("the end of a service: %v", err)
+	}
 }
 
 // host is the API's "host:port".

@@ -156,6 +156,6 @@ func (e *endpoints) close() {
 		s.close()
 	}
 	for _, r := range e.receivers {
-		r.Close()
+		_ = r.Close() // its listener's; nothing was asked of it
 	}
 }

@@ -86,6 +86,12 @@ func TestARestoredLaneGoesOn(t *testing.T) {
 	if err := s.e.Apply(0, RestoreLane{Lane: 0, Counters: kept}); err == nil {
 		t.Error("restored after it was used")
 	}
+
+	s = single(t, open())
+	s.apply(t, RestoreLane{Lane: 0, PausedUntil: time.Minute})
+	if v := s.offer(0); v.Reason != ByEndpoint || v.At != time.Minute {
+		t.Errorf("the endpoint's pause: %v until %v, want it kept until 1m", v.Reason, v.At)
+	}
 }
 
 // A view says why the head does not go, and until when.
@@ -199,6 +205,59 @@ func TestAnIdleEngineAsksForNoWakeUp(t *testing.T) {
 	s.run(2 * time.Minute)
 	if at, ok := s.e.NextWake(); ok {
 		t.Errorf("an idle engine wants to wake at %v", at)
+	}
+}
+
+// What a person has paused wakes for no instant: only the person helps.
+func TestAPausedLaneWakesForNoInstant(t *testing.T) {
+	s := single(t, open())
+	s.finish(s.offer(0).Ticket, Result{Kind: Throttled, RetryAfter: time.Hour})
+	s.events = nil
+	s.apply(t, PauseLane{Lane: 0, Paused: true})
+	s.run(2 * time.Minute)
+	if at, ok := s.e.NextWake(); ok {
+		t.Errorf("wakes at %v", at)
+	}
+	s.apply(t, PauseLane{Lane: 0})
+	if at, ok := s.e.NextWake(); !ok || at < time.Hour {
+		t.Errorf("resumed: wakes %v at %v, want when the endpoint's own pause ends", ok, at)
+	}
+}
+
+// A fresh delivery takes no slot that a waiting one could use, also when that one
+// fell due at this very instant and nobody has ticked.
+func TestAFreshDeliveryDoesNotPassOneThatJustFellDue(t *testing.T) {
+	s := newSim(t, Config{Slots: 1, HostLimit: -1})
+	s.apply(t, PutTenant{Tenant: 0}, PutTenant{Tenant: 1})
+	s.add(0, 0, rated(1, time.Second, 1))
+	s.add(1, 1, open())
+	s.finish(s.offer(0).Ticket, Result{Kind: OK})
+	s.events = nil
+	s.offer(0)
+	s.now = time.Second
+	if v := s.offer(1); v.Kind != Park || v.Reason != BySlots {
+		t.Errorf("%v %v", v.Kind, v.Reason)
+	}
+}
+
+// Who is entitled to a share is served by what it started in the window, however
+// little it holds at the instant of the round; or by what it holds, if that is
+// more: a slow delivery starts once and holds for long.
+func TestAShareIsServedByWhatStartedOrIsHeld(t *testing.T) {
+	s := single(t, open())
+	tn := s.e.tenants.at(0)
+	for _, row := range []struct {
+		started float32
+		held    int32
+		want    float32
+	}{{50, 0, 1}, {0, 50, 1}, {25, 10, 0.5}, {80, 0, 1}} {
+		tn.round = round{started: row.started}
+		tn.inFlight = row.held
+		s.e.entitle(tn, 100, 50, 1)
+		tn.round.through[1], tn.round.lent = 10, true
+		if got, ok := tn.round.ratio(); !ok || got != row.want {
+			t.Errorf("%+v: served %v of its entitlement", row, got)
+		}
 	}
 }
 

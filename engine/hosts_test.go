@@ -187,3 +187,32 @@ func TestALaneMayMoveToAnotherHost(t *testing.T) {
 		}
 	}
 }
+
+// A lane that was woken for a host's room and does not use it passes it on.
+func TestRoomThatIsNotUsedIsPassedOn(t *testing.T) {
+	s := shared(t, Config{Slots: 10, HostLimit: 1}, 1, 3, open())
+	k := s.offer(0).Ticket
+	s.events = nil
+	s.offer(1)
+	s.offer(2)
+	s.finish(k, Result{Kind: OK})
+	s.apply(t, PauseLane{Lane: 1, Paused: true})
+	if g, ok := s.next(); !ok || g.Lane != 2 {
+		t.Errorf("granted %v lane %d, want lane 2, since lane 1 was paused", ok, g.Lane)
+	}
+}
+
+// Where a host's limit rises, all for whom there is room go.
+func TestARaisedHostLimitIsUsedAtOnce(t *testing.T) {
+	s := shared(t, Config{Slots: 100}, 10, 10, open())
+	for i := range 100 {
+		s.offer(LaneID(i))
+	}
+	if n := s.e.Stats(0).InFlight; n != 64 {
+		t.Fatalf("%d in flight, the host's limit is 64", n)
+	}
+	s.apply(t, SetSlots{Slots: 1200})
+	if n := len(s.drain()); n != 36 {
+		t.Errorf("%d of 36 went when the limit rose to 300", n)
+	}
+}

@@ -184,11 +184,15 @@ func (e *Engine) observe(l *lane, t *tenant, took float32) {
 	e.mean = drift(e.mean, took, platformAlpha)
 }
 
+// least is a nanosecond: an estimate of 0 means none, and one that shrinks for
+// ever becomes a subnormal number, which is slow to calculate with.
+const least = 1e-9
+
 func drift(mean, x, alpha float32) float32 {
 	if mean == 0 {
-		return max(x, 1e-9)
+		return max(x, least)
 	}
-	return mean + (x-mean)*alpha
+	return max(mean+(x-mean)*alpha, least)
 }
 
 // observeSuccess moves the estimate of the p99 of successes: up by 99 parts when
@@ -197,11 +201,11 @@ func drift(mean, x, alpha float32) float32 {
 func (l *lane) observeSuccess(took float32) {
 	switch {
 	case l.p99 == 0:
-		l.p99 = max(took, 1e-9)
+		l.p99 = max(took, least)
 	case took > l.p99:
 		l.p99 += l.p99 * p99Step * 0.99
 	default:
-		l.p99 -= l.p99 * p99Step * 0.01
+		l.p99 = max(l.p99-l.p99*p99Step*0.01, least)
 	}
 }
 

@@ -21,7 +21,7 @@ const (
 // A denial takes nothing. Its reason is the first in the order of checks: pause,
 // endpoint's pause, breaker, bucket, cap, order, host, slots, retry budget. Its
 // instant is the latest of all time-bound reasons.
-func (e *Engine) Offer(now time.Duration, d Delivery) Verdict {
+func (e *Engine) Offer(now time.Duration, d Delivery) (v Verdict) {
 	now = e.seen(now)
 	e.wakeDue(now)
 	e.lane(d.Lane)
@@ -49,7 +49,9 @@ func (e *Engine) Offer(now time.Duration, d Delivery) Verdict {
 		return e.deny(&x, d, den)
 	}
 	x.l.passHead(now)
-	return e.sendFresh(&x, d, head{permit, perm})
+	v.Ticket.Lane, v.Ticket.Attempt, v.Ticket.Cost, v.Ticket.Born = d.Lane, d.Attempt, d.Cost, d.Born
+	e.sendFresh(&x, head{permit, perm}, &v)
+	return v
 }
 
 // shared asks what the lane's own limits let through: order, host, slots.
@@ -116,19 +118,18 @@ func (l *lane) passHead(now time.Duration) {
 	}
 }
 
-func (e *Engine) sendFresh(x *spot, d Delivery, with head) (v Verdict) {
+// sendFresh starts a fresh delivery with the ticket in v.
+func (e *Engine) sendFresh(x *spot, with head, v *Verdict) {
 	waits := x.l.at != nowhere
 	if !x.l.at.ready() {
 		e.rise(x.l, x.t)
 	}
 	e.unplace(x.l, x.t)
-	v.Kind, v.Attempt, v.Limit = Send, d.Attempt, x.p.burst
-	v.Ticket.Lane, v.Ticket.Attempt, v.Ticket.Cost, v.Ticket.Born = d.Lane, d.Attempt, d.Cost, d.Born
+	v.Kind, v.Attempt, v.Limit = Send, v.Ticket.Attempt, x.p.burst
 	v.Remaining = e.start(x, &v.Ticket, with)
 	if waits {
 		e.place(x.now, x.id)
 	}
-	return v
 }
 
 // deny parks, or drops what the lane's own limits refuse if that is its choice.

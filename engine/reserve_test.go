@@ -108,3 +108,24 @@ func TestAnOfferedRetrySpendsBudget(t *testing.T) {
 		t.Errorf("without token and budget: %v until %v, want the rate's reason and the budget's instant", v.Reason, v.At)
 	}
 }
+
+// A reserved retry that succeeds gives its place in the reserve to the next at
+// once.
+func TestASuccessGivesItsReserveToTheNext(t *testing.T) {
+	s := newSim(t, Config{HostLimit: -1})
+	s.apply(t, PutTenant{Tenant: 0})
+	for i := range 20 {
+		s.add(0, LaneID(i), failing())
+		s.finish(s.offer(LaneID(i)).Ticket, Result{Kind: Failed})
+	}
+	s.events = nil
+	s.to(2 * time.Second)
+	out := s.drain()
+	if len(out) != 10 {
+		t.Fatalf("%d retries at once, the reserve holds 10", len(out))
+	}
+	s.finish(out[0], Result{Kind: OK})
+	if n := len(s.drain()); n != 1 {
+		t.Errorf("%d retries went after one had succeeded, want 1", n)
+	}
+}

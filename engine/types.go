@@ -31,7 +31,7 @@ const (
 	Park                 // it waits; the driver puts it into the lane's backlog and states it by Waiting
 	Hold                 // simulator only: waits inside a slot
 	Bury                 // dead: waits for a person
-	Drop                 // dropped by the lane's choice
+	Drop                 // dropped by the lane's choice; with reason Deleted: cancelled, its lane was removed
 	Done                 // delivered
 )
 

@@ -199,7 +199,7 @@ func TestTheSourceDecidesTheDelays(t *testing.T) {
 		}
 		return d
 	}
-	if draw(1) != draw(1) {
+	if first, again := draw(1), draw(1); first != again {
 		t.Error("the same source gave other delays")
 	}
 	if draw(1) == draw(2) {

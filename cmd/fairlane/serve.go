@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -42,6 +44,7 @@ data in ./fairlane-data, and makes an admin key if none is set.`,
 		Example: "  fairlane serve --config fairlane.yaml\n  fairlane serve --dev",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			signal.Ignore(syscall.SIGHUP) // a terminal that closes ends nothing; there is no reload yet
 			return serve(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}

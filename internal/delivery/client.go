@@ -3,6 +3,7 @@ package delivery
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync"
@@ -20,7 +21,8 @@ import (
 // An attempt is: a connection (pooled and found quiet, or new and guarded),
 // Start, the signature, one write, the answer's head, which decides, and as much
 // of the body as the bounds allow. The connection is kept only if all of it was
-// beyond doubt.
+// beyond doubt. HTTP/2 is not offered (ALPN names http/1.1 alone): its refused
+// streams and GOAWAY would need repetitions of their own.
 type Client struct {
 	opt   Options
 	dial  func(context.Context, endpoint) (net.Conn, error)
@@ -109,7 +111,7 @@ func (c *Client) connect(ctx context.Context, e endpoint, deadline time.Time) (*
 	nc, err := c.dial(dctx, e)
 	if err != nil {
 		c.pool.release(e)
-		if err == errExhausted {
+		if errors.Is(err, errExhausted) {
 			c.pool.closeIdle()
 		}
 		return nil, err

@@ -86,7 +86,7 @@ func parseTarget(raw string) (target, error) {
 			return t, ErrURLChars
 		}
 	}
-	rest := raw
+	var rest string
 	switch {
 	case hasPrefixFold(raw, "https://"):
 		t.tls, rest = true, raw[len("https://"):]
@@ -113,7 +113,9 @@ func (t *target) splitAuthority() error {
 	if strings.Contains(t.authority, "@") {
 		return ErrURLUserinfo
 	}
-	host, port, explicit := t.authority, "", false
+	var port string
+	var explicit bool
+	host := t.authority
 	if strings.HasPrefix(host, "[") {
 		end := strings.IndexByte(host, ']')
 		if end < 0 {

@@ -85,7 +85,7 @@ func (r *run) load(ctx context.Context) (posting, error) {
 	r.start = time.Now().Add(50 * time.Millisecond)
 	for i, t := range r.phase.tenants {
 		if t.outage[1] > 0 {
-			from := r.start.Sub(time.Now()) + r.receivers[i].Elapsed()
+			from := time.Until(r.start) + r.receivers[i].Elapsed()
 			r.receivers[i].Become(receiver.Recovering(from+t.outage[0], from+t.outage[1]))
 		}
 	}
@@ -161,7 +161,7 @@ func (r *run) stop() (err error) {
 		err = r.service.stop(ctx)
 	}
 	for _, endpoint := range r.receivers {
-		endpoint.Close()
+		endpoint.Close() //nolint:errcheck // the phase is over; nothing depends on it
 	}
 	return errors.Join(err, os.RemoveAll(r.dir))
 }

@@ -15,6 +15,7 @@ import (
 // lane is the driver's side of one subscription.
 type lane struct {
 	id      engine.LaneID
+	subID   string // never changes, as the tenant: readable without the lock
 	sub     journal.Subscription
 	tenant  *tenant
 	part    uint8
@@ -29,6 +30,7 @@ type lane struct {
 type tenant struct {
 	journal.Tenant
 	id     engine.TenantID
+	name   string // its id in the registry; never changes
 	tier   Tier
 	lanes  []*lane
 	bytes  float64 // parked and dead, estimated: what is added exactly leaves as the average
@@ -120,7 +122,7 @@ func (l *lane) wants(t *journal.Trigger) bool {
 func (f *Fanout) applyTenant(t journal.Tenant) error {
 	tn := f.index.tenants[t.ID]
 	if tn == nil {
-		tn = &tenant{id: engine.TenantID(t.Number)}
+		tn = &tenant{id: engine.TenantID(t.Number), name: t.ID}
 		f.index.tenants[t.ID] = tn
 	}
 	tn.Tenant, tn.tier = t, f.tier(t.Tier)
@@ -184,7 +186,7 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 		}
 	}
 	if l == nil {
-		l = &lane{id: engine.LaneID(s.Lane), tenant: tn, part: journal.PartitionOf(s.Tenant)}
+		l = &lane{id: engine.LaneID(s.Lane), subID: s.ID, tenant: tn, part: journal.PartitionOf(s.Tenant)}
 		l.sub = s
 		f.index.add(l)
 	}

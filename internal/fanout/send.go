@@ -78,7 +78,7 @@ func (f *Fanout) prepare(a *attempt) *delivery.Outcome {
 	if a.trigger == nil {
 		t, err := f.journal.Load(f.sending, a.pos)
 		if err != nil {
-			f.log.Error("a payload could not be read", "position", uint64(a.pos), "subscription", a.lane.sub.ID, "error", err)
+			f.log.Error("a payload could not be read", "position", uint64(a.pos), "subscription", a.lane.subID, "error", err)
 			return notSent("local", "payload unreadable")
 		}
 		a.trigger = t
@@ -204,13 +204,13 @@ func (f *Fanout) afterwards(a *attempt, o delivery.Outcome, v engine.Verdict) {
 	default:
 	}
 	if v.Reason == engine.ByGone && v.Kind == engine.Park {
-		f.disable(a.lane.sub.ID, "gone")
+		f.disable(a.lane.subID, "gone")
 	}
 	if f.opts.Observe.Attempt == nil {
 		return
 	}
 	done := Attempted{
-		Subscription: a.lane.sub.ID, Tenant: a.lane.sub.Tenant, Number: a.ticket.Attempt + 1,
+		Subscription: a.lane.subID, Tenant: a.lane.tenant.name, Number: a.ticket.Attempt + 1,
 		Outcome: o, Verdict: v.Kind, Reason: v.Reason,
 	}
 	if a.trigger != nil {

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -184,6 +185,36 @@ func TestLostAckOfOutcomesCountsOnce(t *testing.T) {
 		if l.Counters != want[i] {
 			t.Errorf("lane %d: %+v", l.Lane, l.Counters)
 		}
+	}
+}
+
+func TestLostAckOfACheckpointsMessagesChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	o := testOptions(dir)
+	o.tune.flush = 256
+	var n atomic.Int32
+	j, on := openIntercepted(t, o, checkpointsSubject, func(store func() (uint64, error)) (uint64, error) {
+		seq, err := store()
+		if n.Add(1)%2 == 1 { // each is stored twice
+			return 0, noAnswer()
+		}
+		return seq, err
+	})
+	p := mustAppend(t, j, trigger(1)).Position
+	want := &Checkpoint{Cursor: p, Lanes: []LaneState{{Lane: 1, Counters: engine.Counters{Offered: 100, Parked: 100}}}}
+	for i := range Position(100) {
+		want.Lanes[0].Waiting = append(want.Lanes[0].Waiting, Ref{Position: i})
+	}
+	on.Store(true)
+	flush(t, j, j.Checkpoint(want))
+	flush(t, j, j.Record(rec(Delivered, 2, p, 1)))
+	if n.Load() < 4 {
+		t.Fatalf("%d messages", n.Load())
+	}
+	closeJournal(t, j)
+	st := open(t, testOptions(dir)).State()
+	if st.Cursor != p || len(st.Lanes) != 2 || !slices.Equal(st.Lanes[0].Waiting, want.Lanes[0].Waiting) {
+		t.Errorf("%+v", st)
 	}
 }
 

@@ -207,15 +207,17 @@ func (f *fold) apply(r *Record) {
 // one folds a record of one delivery in.
 func (f *fold) one(l *laneFold, r *Record) {
 	at := l.where(r.Position)
-	if at == unknown && r.Position >= f.base.Cursor && !r.Position.Held() {
-		l.counters.Offered++
-		l.counters.InFlight++
-		l.open[r.Position] = 0
+	first := at == unknown && r.Position >= f.base.Cursor && !r.Position.Held()
+	if first {
 		at = isOpen
 	}
 	if !fits(r.Kind, at) {
 		f.odd++
 		return
+	}
+	if first {
+		l.counters.Offered++
+		l.counters.InFlight++
 	}
 	f.decide(r.Lane, r.Position)
 	l.leave(r.Position, at)

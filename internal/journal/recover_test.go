@@ -342,11 +342,13 @@ func TestCrashAtAnyRecordRecoversTheAccountAndWhatWaits(t *testing.T) {
 
 func TestRecordThatDoesNotFitChangesNothing(t *testing.T) {
 	cp := &Checkpoint{Cursor: 1000, Lanes: []LaneState{{Lane: 1, Counters: engine.Counters{Offered: 2, Parked: 1, Dead: 1},
-		Waiting: []Ref{{Position: 500}}, Dead: []Ref{{Position: 501}}}}}
+		Waiting: []Ref{{Position: 500}}, Dead: []Ref{{Position: 501}}}}, decided: []DeliveryKey{{1, 1000}}}
 	before := newFold(cp).state()
 	for _, r := range []Record{
-		rec(Delivered, 1, 400, 1), // settled long ago
-		rec(Revived, 1, 500, 1),   // not dead
+		rec(Delivered, 1, 400, 1),  // settled long ago
+		rec(Delivered, 1, 1000, 1), // settled before the checkpoint, beyond its cursor
+		rec(Revived, 1, 500, 1),    // not dead
+		rec(Revived, 1, 1001, 1),   // not even offered
 		rec(Purged, 1, 500, 1),
 		rec(Resent, 1, 500, 1), // waits already
 		rec(Resent, 1, 501, 1), // dead: that is a replay's

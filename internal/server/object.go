@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -90,7 +91,7 @@ func parseObject(data []byte, path string) (o *object, rule string) {
 }
 
 func syntaxRule(d *json.Decoder, err error) string {
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return "must be a JSON object; it ends early"
 	}
 	return fmt.Sprintf("must be a JSON object; it is wrong near byte %d", d.InputOffset())

@@ -189,8 +189,8 @@ func (s *Server) answer(h handler) http.Handler {
 			return
 		}
 		p := problemOf(err)
-		if p.status() >= 500 {
-			s.log.Error("request failed", "method", r.Method, "route", r.Pattern, "code", string(p.code), "error", p.cause)
+		if p.code == internal {
+			s.log.Error("request failed", "method", r.Method, "route", r.Pattern, "error", p.cause)
 		}
 		p.write(w)
 	})
@@ -202,7 +202,7 @@ func (s *Server) recover(w http.ResponseWriter, r *http.Request) {
 	if v == nil {
 		return
 	}
-	if v == http.ErrAbortHandler {
+	if v == http.ErrAbortHandler { //nolint:errorlint // a panic value, compared as net/http does
 		panic(v)
 	}
 	s.log.Error("request panicked", "method", r.Method, "route", r.Pattern, "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
