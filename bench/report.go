@@ -24,7 +24,7 @@ func (r report) json(w io.Writer) error {
 // table writes every figure as a line of a Markdown table.
 func (r report) table(w io.Writer) error {
 	r.Machine.write(w)
-	fmt.Fprint(w, "\n| row | figure | bar | printed | rounds |\n|---|---|---|---|---|\n")
+	fmt.Fprint(w, "\n| row | figure | bar | printed | rounds: number, least to most |\n|---|---|---|---|---|\n")
 	for _, row := range r.Rows {
 		for _, f := range row.Figures {
 			bar := ""

@@ -216,3 +216,17 @@ func TestARaisedHostLimitIsUsedAtOnce(t *testing.T) {
 		t.Errorf("%d of 36 went when the limit rose to 300", n)
 	}
 }
+
+// A lane that leaves a host while it is ready leaves its room to the next.
+func TestALaneThatMovesAwayLeavesItsRoom(t *testing.T) {
+	s := shared(t, Config{Slots: 10, HostLimit: 1}, 1, 3, open())
+	k := s.offer(0).Ticket
+	s.events = nil
+	s.offer(1)
+	s.offer(2)
+	s.finish(k, Result{Kind: OK}) // wakes one
+	s.apply(t, PutLane{LaneSpec: LaneSpec{Lane: 1, Host: 1, Profile: open()}})
+	if n := len(s.drain()); n != 2 {
+		t.Errorf("%d granted, want both: each has a host to itself now", n)
+	}
+}

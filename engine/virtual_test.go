@@ -134,7 +134,7 @@ func TestSlotsGoByVirtualTime(t *testing.T) {
 					i := rapid.IntRange(0, len(out)-1).Draw(t, "ticket")
 					k := out[i]
 					out = append(out[:i], out[i+1:]...)
-					took := (d.now - k.Started).Seconds()
+					took := seconds(d.now - k.Started)
 					g.tenants[g.tenantOf[k.Lane]].virtual += (took - float64(k.Charged)) / float64(g.weight[g.tenantOf[k.Lane]])
 					g.lanes[k.Lane].virtual += took - float64(k.Charged)
 					d.finish(k, Result{Kind: OK})

@@ -4,39 +4,8 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"strconv"
-	"strings"
 )
-
-// Bounds of a signing secret in bytes, and its spelling (Standard Webhooks 1.0.0).
-const (
-	MinSecret    = 24
-	MaxSecret    = 64
-	secretPrefix = "whsec_"
-)
-
-// ErrSecret is returned for text that is no signing secret.
-var ErrSecret = errors.New(`a secret is "whsec_" and the base64 of 24 to 64 bytes`)
-
-// ParseSecret returns the bytes of a secret spelled "whsec_" + base64. The key
-// of the signature is those bytes, never the text.
-func ParseSecret(s string) ([]byte, error) {
-	b64, ok := strings.CutPrefix(s, secretPrefix)
-	if !ok {
-		return nil, ErrSecret
-	}
-	key, err := base64.StdEncoding.Strict().DecodeString(b64)
-	if err != nil || len(key) < MinSecret || len(key) > MaxSecret || strings.ContainsAny(b64, "\r\n") {
-		return nil, ErrSecret
-	}
-	return key, nil
-}
-
-// FormatSecret is the inverse of ParseSecret.
-func FormatSecret(key []byte) string {
-	return secretPrefix + base64.StdEncoding.EncodeToString(key)
-}
 
 // AppendSignature appends the value of webhook-signature to dst: for every
 // secret "v1," and the base64 of HMAC-SHA256 over {id}.{timestamp}.{body},

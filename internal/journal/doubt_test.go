@@ -201,14 +201,14 @@ func TestLostAckOfACheckpointsMessagesChangesNothing(t *testing.T) {
 		return seq, err
 	})
 	p := mustAppend(t, j, trigger(1)).Position
-	want := &Checkpoint{Cursor: p, Lanes: []LaneState{{Lane: 1, Counters: engine.Counters{Offered: 100, Parked: 100}}}}
-	for i := range Position(100) {
+	want := &Checkpoint{Cursor: p, Lanes: []LaneState{{Lane: 1, Counters: engine.Counters{Offered: 300, Parked: 300}}}}
+	for i := range Position(300) {
 		want.Lanes[0].Waiting = append(want.Lanes[0].Waiting, Ref{Position: i})
 	}
 	on.Store(true)
 	flush(t, j, j.Checkpoint(want))
 	flush(t, j, j.Record(rec(Delivered, 2, p, 1)))
-	if n.Load() < 4 {
+	if n.Load() < 8 {
 		t.Fatalf("%d messages", n.Load())
 	}
 	closeJournal(t, j)

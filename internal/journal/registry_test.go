@@ -203,7 +203,7 @@ func TestRenamingAndDeletingTenantsKeepsIdentity(t *testing.T) {
 	s := newStand(t)
 	a, _ := s.putTenant(Tenant{ID: "a", Name: "A"})
 	b, _ := s.putTenant(Tenant{ID: "b", Name: "B"})
-	sub, _ := s.put(Subscription{Tenant: "a", URL: "u", Versions: topics("x"), Secrets: [][]byte{NewSecret()}})
+	sub, _ := s.put(Subscription{Tenant: "a", URL: "u", Versions: topics("x"), Secrets: [][]byte{randomBytes(32)}})
 	for _, name := range []string{"B", "C"} { // A -> B -> C at once, B's name taken over
 		a.Name = name
 		a.Number, a.Created = 77, time.Time{} // not the caller's to change

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -112,8 +111,7 @@ func (s *Server) createSubscription(w http.ResponseWriter, r *http.Request) erro
 	}
 	made := ""
 	if len(sub.Secrets) == 0 {
-		key := make([]byte, 32)
-		rand.Read(key) // never fails
+		key := delivery.NewSecret()
 		sub.Secrets, made = [][]byte{key}, delivery.FormatSecret(key)
 	}
 	return s.alone(r.Context(), func() error { return s.storeNew(w, r, sub, made) })
@@ -326,7 +324,7 @@ func parseSecrets(to *[][]byte) func(json.RawMessage) string {
 		for i, s := range list {
 			key, err := delivery.ParseSecret(s)
 			if err != nil {
-				return rule
+				return fmt.Sprintf("%s; entry %d: %v", rule, i, err)
 			}
 			keys[i] = key
 		}

@@ -1,17 +1,20 @@
-package journal
+package delivery
 
 import (
+	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
 )
 
+// Bytes of a signing secret, by Standard Webhooks 1.0.0.
 const (
+	MinSecret = 24
+	MaxSecret = 64
+
+	newSecret    = 32 // of one that NewSecret makes
 	secretPrefix = "whsec_"
-	secretMin    = 24 // bytes of a signing secret, by Standard Webhooks 1.0.0
-	secretMax    = 64
-	secretBytes  = 32 // of one that NewSecret makes
 )
 
 // ErrSecret says which rule of the text form of a signing secret is broken. Its text never
@@ -55,8 +58,8 @@ func wrongKind(text string) error {
 }
 
 func checkSecret(b []byte) error {
-	if len(b) < secretMin || len(b) > secretMax {
-		return fmt.Errorf("%w: has %d bytes, must have %d to %d", ErrSecret, len(b), secretMin, secretMax)
+	if len(b) < MinSecret || len(b) > MaxSecret {
+		return fmt.Errorf("%w: has %d bytes, must have %d to %d", ErrSecret, len(b), MinSecret, MaxSecret)
 	}
 	return nil
 }
@@ -65,4 +68,8 @@ func checkSecret(b []byte) error {
 func FormatSecret(b []byte) string { return secretPrefix + base64.StdEncoding.EncodeToString(b) }
 
 // NewSecret returns a signing secret of 32 random bytes.
-func NewSecret() []byte { return randomBytes(secretBytes) }
+func NewSecret() []byte {
+	b := make([]byte, newSecret)
+	rand.Read(b) //nolint:errcheck // never fails
+	return b
+}
