@@ -76,16 +76,24 @@ func (r ref) rest() ref {
 	return newRef(r.pos+1, r.stamp(), uint32(r.count()-1), r.reason(), flags)
 }
 
-// backlog is what waits on one lane. ready is first in, first out, and may hold runs; later
-// is a heap by due time. The head is the one of the two whose time is smaller.
+// backlog is what waits on one lane. ready is first in, first out, and may hold runs; claimed
+// is what has left its front because its attempt is announced already; later is a heap by
+// due time. The head is the front, or the first of later if its time is smaller.
 type backlog struct {
-	ready ring
-	later []ref
+	claimed []claim
+	ready   ring
+	later   []ref
+}
+
+// claim is a delivery whose next attempt may start once mark is durable.
+type claim struct {
+	ref
+	mark journal.Mark
 }
 
 // len is the number of deliveries, entries that of references.
-func (b *backlog) len() int     { return b.ready.n + b.ready.more + len(b.later) }
-func (b *backlog) entries() int { return b.ready.n + len(b.later) }
+func (b *backlog) len() int     { return len(b.claimed) + b.ready.n + b.ready.more + len(b.later) }
+func (b *backlog) entries() int { return len(b.claimed) + b.ready.n + len(b.later) }
 
 // push adds a delivery and returns its number in the ready queue (0 when it went to later).
 func (b *backlog) push(r ref) uint64 {
@@ -99,32 +107,55 @@ func (b *backlog) push(r ref) uint64 {
 
 // head returns the next to go. ok is false when nothing waits.
 func (b *backlog) head() (r ref, ok bool) {
-	switch {
-	case b.ready.n == 0 && len(b.later) == 0:
-		return ref{}, false
-	case b.headIsLater():
+	front, waits := b.front()
+	if b.headIsLater() {
 		return b.later[0], true
 	}
-	return b.ready.at(0).first(), true
+	return front, waits
+}
+
+// front is the first of those without a due time.
+func (b *backlog) front() (ref, bool) {
+	switch {
+	case len(b.claimed) > 0:
+		return b.claimed[0].ref, true
+	case b.ready.n > 0:
+		return b.ready.at(0).first(), true
+	}
+	return ref{}, false
 }
 
 func (b *backlog) headIsLater() bool {
-	return len(b.later) > 0 && (b.ready.n == 0 || b.later[0].stamp() < b.ready.at(0).stamp())
+	front, waits := b.front()
+	return len(b.later) > 0 && (!waits || b.later[0].stamp() < front.stamp())
 }
 
-func (b *backlog) pop() ref {
+// pop takes the head out. mark is its claim's, 0 if it has none.
+func (b *backlog) pop() (r ref, mark journal.Mark) {
 	if b.headIsLater() {
-		r := b.later[0]
-		last := len(b.later) - 1
-		b.later[0] = b.later[last]
-		b.later = b.later[:last]
-		down(b.later, 0)
-		return r
+		return b.popLater(), 0
 	}
-	return b.ready.popFront()
+	if len(b.claimed) > 0 {
+		c := b.claimed[0]
+		if b.claimed = b.claimed[1:]; len(b.claimed) == 0 {
+			b.claimed = nil
+		}
+		return c.ref, c.mark
+	}
+	return b.ready.popFront(), 0
 }
 
-// dueNow makes every retry due at ms, all in log order: the lane's breaker has closed.
+func (b *backlog) popLater() ref {
+	r := b.later[0]
+	last := len(b.later) - 1
+	b.later[0] = b.later[last]
+	b.later = b.later[:last]
+	down(b.later, 0)
+	return r
+}
+
+// dueNow makes every retry due at ms, all in log order: the lane's breaker has closed. Nothing may be
+// claimed.
 func (b *backlog) dueNow(ms int64) {
 	if len(b.later) == 0 {
 		return
@@ -151,6 +182,9 @@ func (r ref) age() journal.Position {
 
 // each visits everything that waits, in no promised order.
 func (b *backlog) each(visit func(ref)) {
+	for _, c := range b.claimed {
+		visit(c.ref)
+	}
 	for i := range b.ready.n {
 		visit(b.ready.at(i))
 	}
@@ -159,7 +193,7 @@ func (b *backlog) each(visit func(ref)) {
 	}
 }
 
-// takeIf removes and returns what the test picks, keeping the order of the rest.
+// takeIf removes and returns what the test picks, keeping the order of the rest. Nothing may be claimed.
 func (b *backlog) takeIf(pick func(ref) bool) (taken []ref) {
 	var keep []ref
 	for i := range b.ready.n {

@@ -79,7 +79,7 @@ func TestBacklogAgainstNaiveTwin(t *testing.T) {
 			},
 			"pop": func(t *rapid.T) {
 				if want, ok := w.head(); ok {
-					if got := b.pop(); got != want {
+					if got, _ := b.pop(); got != want {
 						t.Fatalf("popped %+v, want %+v", got, want)
 					}
 					w.remove(want)

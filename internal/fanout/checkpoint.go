@@ -89,6 +89,9 @@ func (f *Fanout) checkpointLocked(clean bool) journal.Mark {
 	})
 	f.dirty = false
 	mark := f.journal.Checkpoint(cp)
+	if !clean {
+		f.claimAgain(now)
+	}
 	f.journal.SetFloor(floor)
 	return mark
 }
@@ -162,6 +165,7 @@ func (f *Fanout) expire(before journal.Position) {
 }
 
 func (f *Fanout) expireLane(now time.Duration, l *lane, before journal.Position) {
+	f.unclaim(now, l)
 	f.writeLate(now, l)
 	parked := f.clock.ms(now - f.horizon())
 	old := l.backlog.takeIf(func(r ref) bool {

@@ -156,6 +156,9 @@ type pick struct {
 // moveSome moves one message full of a lane's old deliveries, and reports whether there was one.
 func (f *Fanout) moveSome(l *lane, below journal.Position) (bool, error) {
 	f.mu.Lock()
+	if front, waits := l.backlog.front(); waits && front.pos < below {
+		f.unclaim(f.clock.now(), l)
+	}
 	f.writeLate(f.clock.now(), l)
 	p := l.pick(below)
 	f.mu.Unlock()

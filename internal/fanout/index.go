@@ -23,7 +23,9 @@ type lane struct {
 	removed bool
 	backlog backlog
 	dead    []ref
-	size    int // references, as counted in Fanout.waiting
+	size    int           // references, as counted in Fanout.waiting
+	granted time.Duration // when its backlog last got a grant
+	ahead   int           // how many attempts are claimed ahead
 }
 
 // tenant is the driver's side of one tenant.
@@ -245,6 +247,7 @@ func Rate(text string, burst int64) (limit.Rate, error) {
 // engine. Its attempts in flight end by themselves.
 func (f *Fanout) removeLane(l *lane) error {
 	now := f.clock.now()
+	f.unclaim(now, l)
 	f.forget(l, l.backlog.len()+deliveries(l.dead))
 	f.engine.Settle(now, l.id, engine.ToPurged, uint32(deliveries(l.dead)))
 	for _, r := range l.dead {

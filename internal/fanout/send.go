@@ -46,13 +46,16 @@ func (f *Fanout) pump(now time.Duration) {
 // has a record is claimed first.
 func (f *Fanout) grant(now time.Duration, g engine.Grant) {
 	l := f.index.lanes[g.Lane]
-	r := l.backlog.pop()
+	r, mark := l.backlog.pop()
 	f.forget(l, 1)
 	a := &attempt{lane: l, pos: r.pos, ticket: g.Ticket, limit: g.Limit, remaining: g.Remaining, from: r}
-	if r.recorded() {
-		claim := newRef(r.pos, f.clock.ms(now), r.attempt()+1, engine.None, 0)
-		a.claim, a.claimed = f.journal.Record(f.record(l, journal.Claimed, claim)), true
+	switch {
+	case mark != 0:
+		a.claim, a.claimed = mark, true
+	case r.recorded():
+		a.claim, a.claimed = f.claim(now, l, r), true
 	}
+	f.claimAhead(now, l)
 	f.state(now, l)
 	f.start(a)
 }
@@ -147,6 +150,7 @@ func (f *Fanout) settle(now time.Duration, a *attempt, o delivery.Outcome, v eng
 		f.park(now, a, o, v)
 	}
 	if v.Flush && !l.removed {
+		f.unclaim(now, l)
 		f.writeLate(now, l)
 		l.backlog.dueNow(f.clock.ms(now))
 		f.state(now, l)

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/delivery"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 )
 
@@ -44,6 +45,9 @@ func NewMetrics(version string) *Metrics {
 	}
 	m.registry.MustRegister(m.ingest, m.attempts, m.unsent, m.deliveries, m.ingestTime, m.attempt, m.latency,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, reason := range []string{delivery.ReasonGuard, delivery.ReasonLocal, delivery.ReasonDial, delivery.ReasonDNS, delivery.ReasonTLS, delivery.ReasonCut} {
+		m.unsent.WithLabelValues(reason) // shown from the start, as 0
+	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "fairlane_build_info", Help: "1, with the version.",
 		ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
