@@ -21,6 +21,7 @@ build: ## build bin/fairlane
 test: tools ## every test, with the race detector
 	$(GO) vet ./...
 	$(GO) test -race -timeout 12m ./...
+	cd bench && $(GO) vet . && $(GO) test .
 
 test-full: tools ## as test, and fail when a test was skipped
 	$(GO) test -race -timeout 20m -v ./... > bin/test-full.log || { cat bin/test-full.log; exit 1; }
