@@ -206,6 +206,10 @@ func TestAnIdleEngineAsksForNoWakeUp(t *testing.T) {
 	if at, ok := s.e.NextWake(); ok {
 		t.Errorf("an idle engine wants to wake at %v", at)
 	}
+	s.fill(0, 1)
+	if at, ok := s.e.NextWake(); !ok || at != s.now {
+		t.Errorf("something could go at %v, and it wakes %v at %v", s.now, ok, at)
+	}
 }
 
 // What a person has paused wakes for no instant: only the person helps.

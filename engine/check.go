@@ -22,7 +22,7 @@ func (d *denial) until(r Reason, at time.Duration) {
 	d.at = max(d.at, at)
 }
 
-// event adds a reason that ends by an event.
+// byEvent adds a reason that ends by an event alone.
 func (d *denial) byEvent(r Reason) {
 	d.note(r)
 	d.event = true

@@ -352,3 +352,38 @@ func TestSharesDoNotDependOnIDs(t *testing.T) {
 		})
 	}
 }
+
+// Slots are lent to what returns soon: lanes that answered within the last
+// minute, with a mean slot time of at most a second.
+func TestOnlyQuickLanesBorrow(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		took   time.Duration
+		silent time.Duration
+		want   int
+	}{
+		{"quick", 20 * time.Millisecond, 0, 99},
+		{"a second", time.Second, 0, 99},
+		{"slow", 1100 * time.Millisecond, 0, 10},
+		{"silent for a minute", 20 * time.Millisecond, time.Minute, 10},
+	} {
+		s := newSim(t, Config{Slots: 100, HostLimit: -1})
+		s.serve = func(LaneID) (time.Duration, Result) { return row.took, Result{Kind: OK} }
+		for i := range 10 { // nominal: 10
+			s.apply(t, PutTenant{Tenant: TenantID(i)})
+			s.add(TenantID(i), LaneID(i), open())
+		}
+		s.offer(0)
+		s.run(2*time.Second + row.silent)
+		for i := range 9 {
+			s.offer(LaneID(i + 1))
+		}
+		s.run(s.now + 2*time.Second)
+		s.serve = func(LaneID) (time.Duration, Result) { return time.Hour, Result{Kind: Failed} }
+		s.fill(0, 200)
+		s.drain()
+		if s.out[0] != row.want {
+			t.Errorf("%s: it holds %d of 100 slots, want %d", row.name, s.out[0], row.want)
+		}
+	}
+}

@@ -124,6 +124,9 @@ func TestASuccessGivesItsReserveToTheNext(t *testing.T) {
 	if len(out) != 10 {
 		t.Fatalf("%d retries at once, the reserve holds 10", len(out))
 	}
+	if at, ok := s.e.NextWake(); !ok || at <= s.now || at > s.now+110*time.Millisecond {
+		t.Errorf("wakes %v at %v, the reserve has one more after 0.1 s", ok, at)
+	}
 	s.finish(out[0], Result{Kind: OK})
 	if n := len(s.drain()); n != 1 {
 		t.Errorf("%d retries went after one had succeeded, want 1", n)

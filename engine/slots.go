@@ -184,25 +184,33 @@ func (e *Engine) classify(now time.Duration, id uint32, t *tenant) {
 		t.quick.Pop((*laneOrder)(e))
 		e.push(&t.slow, (*laneOrder)(e), top, inSlow)
 	}
-	t.at = e.stand(&e.others, (*tenantOrder)(e), id, t.at, e.standsAt(t), t.pos)
-	t.probeAt = e.stand(&e.probing, (*probeOrder)(e), id, t.probeAt, e.probesAt(t), t.probePos)
+	if to := e.standsAt(t); to != t.at {
+		e.others.move((*tenantOrder)(e), id, t.at, to, t.pos)
+		t.at = to
+	}
+	if to := e.probesAt(t); to != t.probeAt {
+		e.probing.move((*probeOrder)(e), id, t.probeAt, to, t.probePos)
+		t.probeAt = to
+	} else if to != away { // another lane may be the first by now
+		e.probing[to].Fix((*probeOrder)(e), t.probePos)
+	}
 }
 
-// stand moves a tenant from one standing to another, or restores its order.
-func (e *Engine) stand(s *standings, order fair.Items, id uint32, from, to standing, pos int32) standing {
-	switch {
-	case from == away && to == away:
-	case from == to:
-		s[to].Fix(order, pos)
-	default:
-		if from != away {
-			s[from].Remove(order, pos)
-		}
-		if to != away {
-			s[to].Push(order, id)
-		}
+// move takes a tenant from one standing to another.
+func (s *standings) move(order fair.Items, id uint32, from, to standing, pos int32) {
+	if from != away {
+		s[from].Remove(order, pos)
 	}
-	return to
+	if to != away {
+		s[to].Push(order, id)
+	}
+}
+
+// fixTenant restores the order after t's virtual time changed.
+func (e *Engine) fixTenant(t *tenant) {
+	if t.at != away {
+		e.others[t.at].Fix((*tenantOrder)(e), t.pos)
+	}
 }
 
 // standsAt returns where a tenant belongs with its lanes, probes apart.
@@ -241,6 +249,7 @@ func (e *Engine) probesAt(t *tenant) standing {
 func (e *Engine) rise(l *lane, t *tenant) {
 	if t.claims == 0 {
 		t.virtual = fair.Wake(t.virtual, e.lastVirtual)
+		e.fixTenant(t)
 	}
 	l.virtual = fair.Wake(l.virtual, t.lastVirtual)
 }
@@ -253,15 +262,14 @@ func (e *Engine) charge(l *lane, t *tenant) (charged float32) {
 	l.virtual += float64(charged)
 	e.serves++
 	t.served, l.served = e.serves, e.serves
+	e.fixTenant(t)
 	return charged
 }
 
 // correct charges at the end what the slot was held for beyond the estimate.
 func (e *Engine) correct(l *lane, t *tenant, charged, took float64) {
 	t.virtual = fair.Correct(t.virtual, charged, took, int(t.weight))
-	if t.at != away {
-		e.others[t.at].Fix((*tenantOrder)(e), t.pos)
-	}
+	e.fixTenant(t)
 	l.virtual += took - charged
 	e.fixLane(l, t)
 }
@@ -323,95 +331,4 @@ func (e *Engine) deactivate(t *tenant) {
 	e.active = e.active[:last]
 	t.active, t.round = 0, round{}
 	e.activeWeight -= int64(t.weight)
-}
-
-// laneOrder orders ready lanes: least virtual time, then least recently served.
-type laneOrder Engine
-
-func (o *laneOrder) Less(a, b uint32) bool { return (*Engine)(o).laneLess(a, b) }
-func (o *laneOrder) SetIndex(id uint32, i int32) {
-	o.lanes.at(id).pos = i
-}
-
-func (e *Engine) laneLess(a, b uint32) bool {
-	x, y := e.lanes.at(a), e.lanes.at(b)
-	if x.virtual != y.virtual {
-		return x.virtual < y.virtual
-	}
-	return servedBefore(x.served, y.served, a, b)
-}
-
-// readyOrder is the order in which the lanes of one tenant go.
-func (e *Engine) readyOrder() fair.Items {
-	if e.order == Arrival {
-		return (*arrivalOrder)(e)
-	}
-	return (*laneOrder)(e)
-}
-
-// arrivalOrder orders ready lanes by when their heads fell due.
-type arrivalOrder Engine
-
-func (o *arrivalOrder) Less(a, b uint32) bool {
-	x, y := o.lanes.at(a), o.lanes.at(b)
-	if x.headDue != y.headDue {
-		return x.headDue < y.headDue
-	}
-	return servedBefore(x.served, y.served, a, b)
-}
-func (o *arrivalOrder) SetIndex(id uint32, i int32) { o.lanes.at(id).pos = i }
-
-// keyOrder orders lanes by their key, then by least recently served.
-type keyOrder Engine
-
-func (o *keyOrder) Less(a, b uint32) bool {
-	x, y := o.lanes.at(a), o.lanes.at(b)
-	if x.key != y.key {
-		return x.key < y.key
-	}
-	return servedBefore(x.served, y.served, a, b)
-}
-func (o *keyOrder) SetIndex(id uint32, i int32) { o.lanes.at(id).pos = i }
-
-// tenantOrder orders ready tenants as laneOrder orders lanes.
-type tenantOrder Engine
-
-func (o *tenantOrder) Less(a, b uint32) bool { return (*Engine)(o).tenantLess(a, b) }
-func (o *tenantOrder) SetIndex(id uint32, i int32) {
-	o.tenants.at(id).pos = i
-}
-
-func (e *Engine) tenantLess(a, b uint32) bool {
-	x, y := e.tenants.at(a), e.tenants.at(b)
-	if x.virtual != y.virtual {
-		return x.virtual < y.virtual
-	}
-	return servedBefore(x.served, y.served, a, b)
-}
-
-// probeOrder orders tenants by since when their first lane may probe.
-type probeOrder Engine
-
-func (o *probeOrder) Less(a, b uint32) bool {
-	x, y := o.since(a), o.since(b)
-	if x != y {
-		return x < y
-	}
-	return a < b
-}
-func (o *probeOrder) SetIndex(id uint32, i int32) { o.tenants.at(id).probePos = i }
-
-func (o *probeOrder) since(id uint32) int64 {
-	if top, ok := o.tenants.at(id).probe.Top(); ok {
-		return o.lanes.at(top).key
-	}
-	return 0
-}
-
-// servedBefore breaks ties: serial numbers that wrap around (RFC 1982), then ids.
-func servedBefore(x, y, a, b uint32) bool {
-	if x != y {
-		return int32(x-y) < 0
-	}
-	return a < b
 }
