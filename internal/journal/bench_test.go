@@ -9,12 +9,35 @@ import (
 	"time"
 
 	"github.com/fairlane-dev/fairlane/engine"
+	"golang.org/x/sys/unix"
 )
 
 func benchOptions(b *testing.B) Options {
 	o := testOptions(b.TempDir())
 	o.MaxBytes = 64 << 30
+	o.tune.intercept = func(subject string, data []byte, store func() (uint64, error)) (uint64, error) {
+		begun := time.Now()
+		seq, err := store()
+		if d := time.Since(begun); d > 300*time.Millisecond {
+			println("slow publish", time.Now().Format("15:04:05.000"), subject, len(data), d.String())
+		}
+		return seq, err
+	}
 	return o
+}
+
+// cpu returns the CPU time that this process has taken.
+func cpu() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// perMillion reports the CPU time since begun for a million of what an op is.
+func perMillion(b *testing.B, begun time.Duration) {
+	b.ReportMetric((cpu()-begun).Seconds()/float64(b.N)*1e6, "cpu-s/million")
 }
 
 // BenchmarkAppend is closed load: so many callers, each posting again when it has its answer.
@@ -26,6 +49,7 @@ func BenchmarkAppend(b *testing.B) {
 			tr.Payload = bytes.Repeat([]byte("x"), 900)
 			b.ReportAllocs()
 			b.ResetTimer()
+			begun := cpu()
 			var wg sync.WaitGroup
 			var n atomic.Int64
 			for range writers {
@@ -38,6 +62,7 @@ func BenchmarkAppend(b *testing.B) {
 				})
 			}
 			wg.Wait()
+			perMillion(b, begun)
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "triggers/s")
 		})
 	}
@@ -52,7 +77,7 @@ func BenchmarkAppendOpen(b *testing.B) {
 	took := make([]time.Duration, b.N)
 	b.ReportAllocs()
 	b.ResetTimer()
-	start := time.Now()
+	start, begun := time.Now(), cpu()
 	var wg sync.WaitGroup
 	for i := 0; i < b.N; {
 		due := int(time.Since(start).Seconds() * rate)
@@ -68,6 +93,7 @@ func BenchmarkAppendOpen(b *testing.B) {
 		pause(b.Context(), 200*time.Microsecond)
 	}
 	wg.Wait()
+	perMillion(b, begun)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "triggers/s")
 	b.ReportMetric(quantile(took, 0.5).Seconds()*1e3, "p50-ms")
 	b.ReportMetric(quantile(took, 0.99).Seconds()*1e3, "p99-ms")
@@ -79,6 +105,7 @@ func BenchmarkRead(b *testing.B) {
 	fill(b, j, stored)
 	b.ReportAllocs()
 	b.ResetTimer()
+	begun := cpu()
 	for n := 0; n < b.N; {
 		r, err := j.Reader(0)
 		if err != nil {
@@ -94,6 +121,7 @@ func BenchmarkRead(b *testing.B) {
 		}
 		r.Close()
 	}
+	perMillion(b, begun)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "triggers/s")
 }
 
@@ -121,6 +149,7 @@ func BenchmarkFlush(b *testing.B) {
 	lot := make([]Record, 100)
 	b.ReportAllocs()
 	b.ResetTimer()
+	begun := cpu()
 	var m Mark
 	for n := 0; n < b.N; n += len(lot) {
 		for i := range lot {
@@ -133,6 +162,7 @@ func BenchmarkFlush(b *testing.B) {
 		}
 	}
 	flush(b, j, m)
+	perMillion(b, begun)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
 }
 
