@@ -355,6 +355,31 @@ func TestSharesDoNotDependOnIDs(t *testing.T) {
 	}
 }
 
+// When others have been idle for a minute, the shares of the rest grow, and what
+// waits for its share goes without another event.
+func TestSharesGrowWhenOthersFallIdle(t *testing.T) {
+	s := newSim(t, Config{Slots: 100, HostLimit: -1})
+	s.serve = func(LaneID) (time.Duration, Result) { return 20 * time.Millisecond, Result{Kind: OK} }
+	for i := range 50 {
+		s.apply(t, PutTenant{Tenant: TenantID(i)})
+		s.add(TenantID(i), LaneID(i), open())
+		if i > 0 {
+			s.offer(LaneID(i))
+		}
+	}
+	s.run(time.Second)
+	s.serve = func(LaneID) (time.Duration, Result) { return time.Hour, Result{Kind: Failed} }
+	s.fill(0, 200)
+	s.run(59 * time.Second)
+	if s.out[0] != 2 {
+		t.Fatalf("a new lane holds %d slots, its tenant's nominal is 2 of 100", s.out[0])
+	}
+	s.run(63 * time.Second)
+	if s.out[0] != 100 {
+		t.Errorf("alone since a minute it holds %d of 100 slots", s.out[0])
+	}
+}
+
 // Slots are lent to what returns soon: lanes that answered within the last
 // minute, with a mean slot time of at most a second.
 func TestOnlyQuickLanesBorrow(t *testing.T) {

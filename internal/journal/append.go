@@ -27,6 +27,7 @@ type appender struct {
 	bytes  int
 	closed bool
 	wake   chan struct{} // holds one token when the queue may have something
+	ended  chan struct{} // closed when the flusher has ended
 
 	flushing sync.Mutex // held during a flush, and for handing over the tail
 	counter  uint64     // of packs; the flusher's
@@ -120,6 +121,7 @@ func signal(c chan struct{}) {
 
 // run is the flusher. It ends when the queue is empty after stop.
 func (a *appender) run(ctx context.Context) {
+	defer close(a.ended)
 	for {
 		select {
 		case <-a.wake:

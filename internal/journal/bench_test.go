@@ -2,7 +2,11 @@ package journal
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,14 +19,6 @@ import (
 func benchOptions(b *testing.B) Options {
 	o := testOptions(b.TempDir())
 	o.MaxBytes = 64 << 30
-	o.tune.intercept = func(subject string, data []byte, store func() (uint64, error)) (uint64, error) {
-		begun := time.Now()
-		seq, err := store()
-		if d := time.Since(begun); d > 300*time.Millisecond {
-			println("slow publish", time.Now().Format("15:04:05.000"), subject, len(data), d.String())
-		}
-		return seq, err
-	}
 	return o
 }
 
@@ -97,6 +93,35 @@ func BenchmarkAppendOpen(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "triggers/s")
 	b.ReportMetric(quantile(took, 0.5).Seconds()*1e3, "p50-ms")
 	b.ReportMetric(quantile(took, 0.99).Seconds()*1e3, "p99-ms")
+}
+
+// BenchmarkOpenAfterKill prints seconds per GB of log; half of it is the server's own reading.
+func BenchmarkOpenAfterKill(b *testing.B) {
+	o := benchOptions(b)
+	j := open(b, o)
+	fill(b, j, 1<<18)
+	bytes := j.Status().TriggersBytes
+	crashed := b.TempDir()
+	b.ResetTimer()
+	for range b.N {
+		b.StopTimer()
+		dir := filepath.Join(crashed, strconv.Itoa(b.N))
+		os.RemoveAll(dir)
+		if err := errors.Join(os.CopyFS(dir, os.DirFS(o.Dir)), os.Chmod(filepath.Join(dir, secretKeyFile), 0o600)); err != nil {
+			b.Fatal(err)
+		}
+		o2 := o
+		o2.Dir = dir
+		b.StartTimer()
+		again, err := Open(b.Context(), o2)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		closeJournal(b, again)
+		b.StartTimer()
+	}
+	b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)/float64(bytes)*1e9, "s/GB")
 }
 
 func BenchmarkRead(b *testing.B) {

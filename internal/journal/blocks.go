@@ -149,10 +149,13 @@ func (s *blockScan) follows(seq uint64, frame []byte) bool {
 	if seq&seqTombstone != 0 {
 		return true
 	}
+	erased := seq&seqErased != 0
 	seq &^= seqErased
 	switch {
 	case s.last == 0:
-	case s.ours && seq != s.last+1, seq <= s.last, seq-s.last > seqMostGap:
+	case seq <= s.last: // a placeholder; the server passes over it
+		return erased || !s.ours
+	case s.ours && seq != s.last+1, seq-s.last > seqMostGap:
 		return false
 	}
 	if s.ours && frame != nil {

@@ -53,57 +53,65 @@ func decodeCheckpointPart(data []byte) (*checkpointPart, error) {
 	return p, d.err
 }
 
-// encodeCheckpoint hands the body to emit in pieces of about limit bytes, cut anywhere.
+// encodeCheckpoint hands the body to emit in pieces of about limit bytes, cut between any two items.
 func encodeCheckpoint(cp *Checkpoint, limit int, emit func(piece []byte, last bool) error) error {
-	b := make([]byte, 0, limit+1024)
-	b = binary.AppendUvarint(b, uint64(cp.Cursor))
-	b = binary.AppendUvarint(b, bit(cp.Clean))
-	b = binary.AppendVarint(b, cp.At.UnixMilli())
-	b = binary.AppendUvarint(b, cp.Registry)
-	b = binary.AppendUvarint(b, uint64(len(cp.Lanes)))
-	spill := func() (err error) {
-		if len(b) >= limit {
-			err = emit(b, false)
-			b = b[:0]
-		}
-		return err
-	}
+	w := checkpointWriter{b: make([]byte, 0, limit+1024), limit: limit, emit: emit}
+	w.uvarints(uint64(cp.Cursor), bit(cp.Clean))
+	w.b = binary.AppendVarint(w.b, cp.At.UnixMilli())
+	w.uvarints(cp.Registry, uint64(len(cp.Lanes)))
 	for i := range cp.Lanes {
-		l := &cp.Lanes[i]
-		b = appendLane(b, l)
-		for _, refs := range [...][]Ref{l.Waiting, l.Dead} {
-			b = binary.AppendUvarint(b, uint64(len(refs)))
-			var last Ref
-			for _, r := range refs {
-				b = appendRef(b, r, last)
-				last = r
-				if err := spill(); err != nil {
-					return err
-				}
-			}
-		}
-		if err := spill(); err != nil {
-			return err
-		}
+		w.lane(&cp.Lanes[i])
 	}
-	b = binary.AppendUvarint(b, uint64(len(cp.Open)))
+	w.uvarints(uint64(len(cp.Open)))
 	for _, o := range cp.Open {
-		b = binary.AppendUvarint(b, uint64(o.Lane))
-		b = binary.AppendUvarint(b, uint64(o.Position))
-		b = binary.AppendUvarint(b, uint64(o.Attempt))
-		if err := spill(); err != nil {
-			return err
-		}
+		w.uvarints(uint64(o.Lane), uint64(o.Position), uint64(o.Attempt))
 	}
-	b = binary.AppendUvarint(b, uint64(len(cp.decided)))
+	w.uvarints(uint64(len(cp.decided)))
 	for _, k := range cp.decided {
-		b = binary.AppendUvarint(b, uint64(k.Lane))
-		b = binary.AppendUvarint(b, uint64(k.Position))
-		if err := spill(); err != nil {
-			return err
+		w.uvarints(uint64(k.Lane), uint64(k.Position))
+	}
+	if w.err != nil {
+		return w.err
+	}
+	return emit(w.b, true)
+}
+
+// checkpointWriter collects items and hands on what is enough for a piece. After an error it does nothing.
+type checkpointWriter struct {
+	b     []byte
+	limit int
+	emit  func(piece []byte, last bool) error
+	err   error
+}
+
+func (w *checkpointWriter) spill() {
+	if len(w.b) < w.limit {
+		return
+	}
+	if w.err == nil {
+		w.err = w.emit(w.b, false)
+	}
+	w.b = w.b[:0]
+}
+
+func (w *checkpointWriter) uvarints(vs ...uint64) {
+	for _, v := range vs {
+		w.b = binary.AppendUvarint(w.b, v)
+	}
+	w.spill()
+}
+
+func (w *checkpointWriter) lane(l *LaneState) {
+	w.b = appendLane(w.b, l)
+	for _, refs := range [...][]Ref{l.Waiting, l.Dead} {
+		w.uvarints(uint64(len(refs)))
+		var last Ref
+		for _, r := range refs {
+			w.b = appendRef(w.b, r, last)
+			last = r
+			w.spill()
 		}
 	}
-	return emit(b, true)
 }
 
 func appendLane(b []byte, l *LaneState) []byte {

@@ -72,6 +72,34 @@ func TestDamagedPackIsReportedWhereItIsAndTheOthersLoad(t *testing.T) {
 	}
 }
 
+// Deleting one by one leaves gaps, placeholders and rewritten blocks, which are no damage.
+func TestDeletedMessagesAreNoDamageAfterACrash(t *testing.T) {
+	base := t.TempDir()
+	j := open(t, testOptions(base))
+	s, err := j.link.js.Stream(t.Context(), heldStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seqs []uint64
+	for i := range 40 {
+		seqs = append(seqs, storeRaw(t, j, heldSubject, bytes.Repeat([]byte{byte(i)}, 300)))
+	}
+	for _, seq := range append(seqs[30:], seqs[1], seqs[3], seqs[0]) {
+		if err := s.DeleteMsg(t.Context(), seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustAppend(t, j, trigger(1))
+	crashed := crashCopy(t, base)
+	j = open(t, testOptions(crashed))
+	next := storeRaw(t, j, heldSubject, []byte("next"))
+	if next != seqs[39]+1 {
+		t.Errorf("next sequence %d", next)
+	}
+	closeJournal(t, j)
+	open(t, testOptions(crashed))
+}
+
 func TestOutcomesThatNameWhatTriggersLostIsDamage(t *testing.T) {
 	for _, row := range []struct {
 		what string
@@ -393,5 +421,35 @@ func TestEpochCountsForItsPartitions(t *testing.T) {
 		if got := e.valid(header{writer: row.writer, epoch: row.epoch}, row.seq, row.partition); got != row.valid {
 			t.Errorf("%+v: %v", row, got)
 		}
+	}
+}
+
+func TestGapIsDamageFromWhereItBeginsToWhereItEnds(t *testing.T) {
+	j := open(t, testOptions(t.TempDir()))
+	s, err := j.link.js.Stream(t.Context(), heldStream) // the only one in which a test can make a gap
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 6 {
+		storeRaw(t, j, heldSubject, []byte("x"))
+	}
+	for _, seq := range []uint64{3, 4} {
+		if err := s.DeleteMsg(t.Context(), seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for from := range uint64(4) {
+		n := 0
+		err := j.link.each(t.Context(), heldStream, from+1, 6, func(message) error { n++; return nil })
+		var d *Damage
+		if !errors.As(err, &d) || d.From != max(from+1, 3) || d.To != 4 || n != int(d.From-from-1) {
+			t.Errorf("from %d: %v behind %d messages", from+1, err, n)
+		}
+	}
+	if err := j.link.each(t.Context(), heldStream, 5, 6, func(message) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	if _, err := j.link.whole(t.Context(), heldStream); !errors.Is(err, ErrDamaged) {
+		t.Error(err)
 	}
 }

@@ -372,3 +372,29 @@ func TestTooLargeIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAnswersOfTheServer(t *testing.T) {
+	for _, row := range []struct {
+		answer string
+		seq    uint64
+		is     []error
+		not    error
+	}{
+		{`{"stream":"TRIGGERS","seq":7}`, 7, nil, ErrUnavailable},
+		{`{"stream":"TRIGGERS"}`, 0, []error{ErrUnavailable}, errRefused},
+		{`{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"}}`, 0, []error{ErrFull, errRefused}, ErrUnavailable},
+		{`{"error":{"code":503,"err_code":10077,"description":"no space left on device"}}`, 0, []error{ErrUnavailable}, errRefused},
+		{`{"error":{"code":429,"err_code":10167,"description":"too many requests"}}`, 0, []error{ErrUnavailable, errRefused}, ErrFull},
+		{`nonsense`, 0, []error{ErrUnavailable}, errRefused},
+	} {
+		seq, err := parseAck([]byte(row.answer))
+		if seq != row.seq || errors.Is(err, row.not) || (err == nil) != (row.is == nil) {
+			t.Errorf("%s: %d, %v", row.answer, seq, err)
+		}
+		for _, want := range row.is {
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v is not %v", row.answer, err, want)
+			}
+		}
+	}
+}

@@ -14,9 +14,10 @@ type trimmer struct {
 	j    *Journal
 	wake chan struct{} // holds a token when a stream is full
 
-	mu       sync.Mutex
-	floor    Position
-	outcomes uint64 // first message of the last but one complete checkpoint: needed for recovery
+	mu     sync.Mutex
+	floor  Position
+	older  uint64 // first message of the last but one complete checkpoint
+	newest uint64 // and of the last: what recovery needs at least
 }
 
 // SetFloor allows trimming below: the lowest of cursor, oldest open attempt and oldest reference. It
@@ -29,16 +30,21 @@ func (j *Journal) SetFloor(floor Position) {
 	j.reg.setFloor(floor)
 }
 
-func (t *trimmer) checkpointed(older uint64) {
+func (t *trimmer) checkpointed(older, newest uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.outcomes = max(t.outcomes, older)
+	t.older, t.newest = older, newest
 }
 
-func (t *trimmer) limits() (triggers, outcomes uint64) {
+// limits returns what may be purged: TRIGGERS below the floor, OUTCOMES below the last but one complete
+// checkpoint, or below the last one when it is so full that the next might not fit.
+func (t *trimmer) limits(outcomes span) (triggers, upTo uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.floor.Seq(), t.outcomes
+	if outcomes.bytes > outcomes.max/10*9 {
+		return t.floor.Seq(), t.newest
+	}
+	return t.floor.Seq(), t.older
 }
 
 func (t *trimmer) run(ctx context.Context) {
@@ -67,7 +73,7 @@ func (t *trimmer) trim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	floor, needed := t.limits()
+	floor, needed := t.limits(outcomes)
 	now := time.Now()
 	crowded := triggers.bytes > triggers.max/2 || outcomes.bytes > outcomes.max/2
 	if err := t.cut(ctx, triggersStream, triggers, floor, now, crowded); err != nil {

@@ -143,12 +143,12 @@ func (j *Journal) ready(ctx context.Context, triggers span, mine epochRecord, ne
 	j.tasks.ctx, j.tasks.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	j.durable.raise(triggers.last)
 	j.trim = &trimmer{j: j, wake: make(chan struct{}, 1)}
-	j.append = &appender{j: j, prev: triggers.last, wake: make(chan struct{}, 1)}
+	j.append = &appender{j: j, prev: triggers.last, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	j.outcomes = &outcomes{j: j, counter: mine.counter, enc: recordEncoder{most: j.opt.tune.flush}, wake: make(chan struct{}, 1)}
 	j.outcomes.acked.Store(mine.seq)
 	if newest != nil {
 		j.outcomes.before, j.outcomes.older = newest.first, newest.before
-		j.trim.checkpointed(newest.before)
+		j.trim.checkpointed(newest.before, newest.first)
 	}
 }
 
@@ -184,6 +184,10 @@ func (j *Journal) end(ctx context.Context) error {
 	j.append.stop()
 	j.outcomes.stop()
 	err := j.outcomes.flushed.wait(ctx, j.outcomes.total())
+	select {
+	case <-j.append.ended:
+	case <-ctx.Done():
+	}
 	return errors.Join(err, j.shutdown())
 }
 

@@ -263,7 +263,7 @@ func (o *outcomes) writeCheckpoint(ctx context.Context, cp *Checkpoint) {
 	}
 	if encodeCheckpoint(cp, o.j.opt.tune.flush, emit) == nil {
 		o.older, o.before = o.before, part.first
-		o.j.trim.checkpointed(o.older)
+		o.j.trim.checkpointed(o.older, o.before)
 	}
 }
 

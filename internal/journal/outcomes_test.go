@@ -291,6 +291,17 @@ func TestStreamsAreTrimmedToWhatIsNeeded(t *testing.T) {
 	}
 }
 
+func TestNearlyFullOutcomesGiveUpTheOlderCheckpoint(t *testing.T) {
+	tr := &trimmer{}
+	tr.checkpointed(10, 20)
+	if _, to := tr.limits(span{bytes: 80, max: 100}); to != 10 {
+		t.Errorf("purged up to %d", to)
+	}
+	if _, to := tr.limits(span{bytes: 95, max: 100}); to != 20 {
+		t.Errorf("purged up to %d when nearly full", to)
+	}
+}
+
 func TestHistoryIsKeptUntilTheStreamIsHalfFull(t *testing.T) {
 	j := open(t, func() Options { o := testOptions(t.TempDir()); o.tune.trim = time.Hour; return o }())
 	s := span{first: 1, last: 1000, bytes: 100, max: 1000}
@@ -306,6 +317,13 @@ func TestHistoryIsKeptUntilTheStreamIsHalfFull(t *testing.T) {
 	}
 	for i := range 10 {
 		mustAppend(t, j, trigger(i))
+	}
+	// What is younger than the key window's least goes only from three quarters on.
+	for bytes, want := range map[int64]uint64{70: 1, 80: 6} {
+		to, err := j.trim.yield(t.Context(), triggersStream, span{first: 1, last: 10, bytes: bytes, max: 100}, time.Now(), 1, 6)
+		if err != nil || to > want || to == 1 && want > 1 {
+			t.Errorf("%d %% full: gives up to %d, %v", bytes, to, err)
+		}
 	}
 	j.SetFloor(position(8, 0))
 	if err := j.trim.trim(t.Context()); err != nil {
