@@ -184,7 +184,7 @@ func TestLoadByManyReadsOnce(t *testing.T) {
 	}
 }
 
-// Field case 100.
+// Field case 98.
 func TestSecondProcessOnTheDirectoryIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	open(t, testOptions(dir))
