@@ -209,8 +209,11 @@ func (f *Fanout) restoreAccount(l *lane, kept *journal.LaneState, open []journal
 	if kept == nil {
 		kept = &journal.LaneState{}
 	}
+	for _, w := range kept.Waiting {
+		l.backlog.push(f.restoredRef(w))
+	}
 	change := engine.RestoreLane{Lane: l.id, Counters: kept.Counters, Tokens: kept.Tokens}
-	change.Counters.InFlight, change.Counters.Parked = 0, uint64(waitingCount(kept.Waiting)+len(open))
+	change.Counters.InFlight, change.Counters.Parked = 0, uint64(l.backlog.len()+len(open))
 	if crashed {
 		change.Tokens = 0
 	}
@@ -221,9 +224,6 @@ func (f *Fanout) restoreAccount(l *lane, kept *journal.LaneState, open []journal
 	}
 	if err := f.engine.Apply(f.clock.now(), change); err != nil {
 		return fmt.Errorf("fanout: account of %s: %w", l.sub.ID, err)
-	}
-	for _, w := range kept.Waiting {
-		l.backlog.push(f.restoredRef(w))
 	}
 	for _, d := range kept.Dead {
 		l.dead = append(l.dead, f.restoredRef(d))
@@ -240,13 +240,6 @@ func (f *Fanout) restoreAccount(l *lane, kept *journal.LaneState, open []journal
 
 // restoredBytes is what a delivery counts against the quota after a restart, when nobody knows its size.
 const restoredBytes = 1024
-
-func waitingCount(refs []journal.Ref) (n int) {
-	for _, r := range refs {
-		n += max(int(r.Run), 1)
-	}
-	return n
-}
 
 func (f *Fanout) restoredRef(w journal.Ref) ref {
 	flags := uint64(flagRecorded)
