@@ -55,6 +55,7 @@ func (f *Fanout) claimAgain(now time.Duration) {
 			c := &l.backlog.claimed[i]
 			c.mark = f.claim(now, l, c.ref)
 		}
+		f.restage(now, l)
 	}
 }
 

@@ -20,12 +20,17 @@ type lane struct {
 	tenant  *tenant
 	part    uint8
 	timeout time.Duration
+	rate    limit.Rate
+	cap     int
 	removed bool
 	backlog backlog
 	dead    []ref
 	size    int           // references, as counted in Fanout.waiting
 	granted time.Duration // when its backlog last got a grant
 	ahead   int           // how many attempts are claimed ahead
+
+	past   map[journal.Position]journal.Past // of what lives again
+	replay *replay                           // nil: none
 }
 
 // tenant is the driver's side of one tenant.
@@ -192,7 +197,7 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 		l.sub = s
 		f.index.add(l)
 	}
-	l.sub, l.timeout = s, profile.Timeout
+	l.sub, l.timeout, l.rate, l.cap = s, profile.Timeout, profile.Rate, profile.Cap
 	return nil
 }
 
@@ -248,6 +253,7 @@ func Rate(text string, burst int64) (limit.Rate, error) {
 func (f *Fanout) removeLane(l *lane) error {
 	now := f.clock.now()
 	f.unclaim(now, l)
+	f.endReplays(now, l)
 	f.forget(l, l.backlog.len()+deliveries(l.dead))
 	f.engine.Settle(now, l.id, engine.ToPurged, uint32(deliveries(l.dead)))
 	for _, r := range l.dead {

@@ -109,6 +109,7 @@ type Journal struct {
 	disk   *diskWatch
 	link   *link
 	reg    *Registry
+	jobs   *jobs
 
 	append   *appender
 	outcomes *outcomes
