@@ -35,7 +35,13 @@ type part struct {
 }
 
 func (p *part) wants(l *lane) func(ref) bool {
-	return func(r ref) bool { return p.sel.selects(r, p.in) && l.past[r.pos].Job != p.Number }
+	return func(r ref) bool {
+		if !p.sel.selects(r, p.in) {
+			return false
+		}
+		past, again := l.past[r.pos]
+		return !again || past.Job == 0 || past.Job != p.Number // what it took before has died again
+	}
 }
 
 // ReplayStatus is a replay at an instant. Selected = taken + skipped + left.
