@@ -199,6 +199,9 @@ func (f *Fanout) DeadLetter(ctx context.Context, subscription, trigger string) (
 	if f.fill(ctx, &d); d.Err != nil {
 		return d, nil, false, nil
 	}
+	if err = f.journal.WaitFlushed(ctx, f.journal.Record()); err != nil { // its last record may be a moment old
+		return d, nil, false, err
+	}
 	history, whole, err = f.journal.History(ctx, l.id, r.pos, d.Trigger, d.Died)
 	return d, history, whole, err
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/internal/fanout"
@@ -20,6 +21,7 @@ type code string
 const (
 	badRequest       code = "bad-request"
 	unauthorized     code = "unauthorized"
+	forbidden        code = "forbidden"
 	notFound         code = "not-found"
 	methodNotAllowed code = "method-not-allowed"
 	slowBody         code = "slow-body"
@@ -45,6 +47,7 @@ var table = map[code]struct {
 }{
 	badRequest:       {http.StatusBadRequest, "The request is malformed"},
 	unauthorized:     {http.StatusUnauthorized, "No valid key was presented"},
+	forbidden:        {http.StatusForbidden, "The key's role may not do this"},
 	notFound:         {http.StatusNotFound, "There is no such resource"},
 	methodNotAllowed: {http.StatusMethodNotAllowed, "The resource does not support this method"},
 	slowBody:         {http.StatusRequestTimeout, "The body arrived too slowly"},
@@ -158,11 +161,13 @@ func problemOf(err error) *problem {
 	case errors.Is(err, journal.ErrTooLarge):
 		return &problem{code: tooLarge, detail: "the trigger does not fit into the log", cause: err}
 	case errors.Is(err, fanout.ErrNotFound), errors.Is(err, journal.ErrNotFound):
-		return &problem{code: notFound, detail: "there is no such tenant or subscription", cause: err}
+		return &problem{code: notFound, detail: nothingThere, cause: err}
 	case errors.Is(err, fanout.ErrInUse), errors.Is(err, journal.ErrInUse):
 		return &problem{code: conflict, detail: "the tenant still has subscriptions", cause: err}
 	case errors.Is(err, journal.ErrGone):
 		return &problem{code: conflict, detail: "the id was used before and is never given again", cause: err}
+	case errors.Is(err, fanout.ErrConflict):
+		return &problem{code: conflict, detail: strings.TrimPrefix(err.Error(), fanout.ErrConflict.Error()+": "), cause: err}
 	case errors.Is(err, fanout.ErrInvalid):
 		return &problem{code: invalid, detail: err.Error(), cause: err}
 	}
