@@ -30,7 +30,7 @@ type replayView struct {
 	Until        *time.Time `json:"until,omitempty"`
 	Rate         string     `json:"rate,omitempty"`
 	DryRun       bool       `json:"dry_run,omitempty"`
-	State        string     `json:"state"`             // running, cancelled, done
+	State        string     `json:"state"`             // running, cancelled, done; counted: a dry run
 	Blocked      string     `json:"blocked,omitempty"` // what holds a lane of it back
 	Selected     uint64     `json:"selected"`
 	Taken        uint64     `json:"taken"`
@@ -87,7 +87,7 @@ func (s *Server) createReplay(w http.ResponseWriter, r *http.Request) error {
 	}
 	v := viewReplay(&status)
 	if dry {
-		v.DryRun = true
+		v.DryRun, v.State = true, "counted"
 		return reply(w, http.StatusOK, v)
 	}
 	w.Header().Set("Location", "/v1/replays/"+v.ID)
