@@ -141,6 +141,7 @@ func (f *Fanout) purgeOld(before int64) {
 		}
 		n := 0
 		for n < len(l.dead) && l.dead[n].stamp() < before {
+			l.replay.gone(l, l.dead[n:n+1], nil)
 			f.journal.Record(f.record(l, journal.Purged, l.dead[n]))
 			f.release(l.dead[n])
 			delete(l.past, l.dead[n].pos)
@@ -148,9 +149,6 @@ func (f *Fanout) purgeOld(before int64) {
 		}
 		if gone := deliveries(l.dead[:n]); gone > 0 {
 			l.dead = l.dead[n:]
-			if l.replay != nil {
-				l.replay.from = 0
-			}
 			f.resize(l)
 			f.forget(l, gone)
 			f.engine.Settle(now, l.id, engine.ToPurged, uint32(gone))

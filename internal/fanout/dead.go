@@ -396,6 +396,7 @@ func (f *Fanout) purge(l *lane, s *Selection, in map[journal.Position]struct{}) 
 		return 0
 	}
 	gone := l.takeDead(0, math.MaxInt, func(r ref) bool { return s.selects(r, in) })
+	l.replay.gone(l, gone.taken, nil)
 	for _, r := range gone.taken {
 		delete(l.past, r.pos)
 		f.release(r)
@@ -405,9 +406,6 @@ func (f *Fanout) purge(l *lane, s *Selection, in map[journal.Position]struct{}) 
 		return 0
 	}
 	f.recordEach(l, gone.taken, journal.Record{Kind: journal.Purged, At: f.clock.wall(f.clock.now())})
-	if l.replay != nil {
-		l.replay.from = 0
-	}
 	f.resize(l)
 	f.forget(l, n)
 	f.engine.Settle(f.clock.now(), l.id, engine.ToPurged, uint32(n))

@@ -164,6 +164,8 @@ func (f *Fanout) take(now time.Duration, l *lane, n int) {
 		c := l.takeDead(r.from, n, p.wants(l))
 		if took := len(c.taken); took > 0 {
 			p.rate.Take(&p.level, now, int64(took))
+			r.gone(l, c.taken, p)
+			p.left -= min(p.left, uint64(took))
 			f.revive(now, l, p.job, c.taken)
 			n -= took
 		}

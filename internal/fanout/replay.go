@@ -25,13 +25,15 @@ type job struct {
 	count journal.JobCount
 	rate  limit.Rate
 	level limit.Level
-	lanes map[*lane]struct{} // that it still takes from
+	lanes map[*lane]struct{} // that it still takes from; nil: it does not
+	rest  uint64             // what was left when it was cancelled
 }
 
 // part is what a job takes from one lane.
 type part struct {
 	*job
-	in map[journal.Position]struct{} // nil: all that the selection has but for its time range
+	in   map[journal.Position]struct{} // nil: all that the selection has but for its time range
+	left uint64                        // still to be taken
 }
 
 func (p *part) wants(l *lane) func(ref) bool {
@@ -136,7 +138,7 @@ func (f *Fanout) partsOf(ctx context.Context, j *job, lanes []*lane) (map[*lane]
 		if err != nil {
 			return nil, err
 		}
-		parts[l] = &part{j, in}
+		parts[l] = &part{job: j, in: in}
 	}
 	return parts, nil
 }
@@ -163,6 +165,27 @@ func (p *part) leftOf(l *lane) (n uint64) {
 	return n
 }
 
+// gone notes that deliveries are about to leave the lane's dead, for all its replays but one.
+func (r *replay) gone(l *lane, refs []ref, but *part) {
+	if r == nil {
+		return
+	}
+	r.from = 0
+	for _, p := range r.parts {
+		if p == but {
+			continue
+		}
+		wants := p.wants(l)
+		for _, x := range refs {
+			for ; x.count() > 0; x = x.next() {
+				if wants(x.first()) {
+					p.left -= min(p.left, 1)
+				}
+			}
+		}
+	}
+}
+
 // attach lets a job take from its lanes; the caller holds the lock.
 func (f *Fanout) attach(j *job, parts map[*lane]*part) {
 	if j.State == journal.JobDone {
@@ -172,7 +195,8 @@ func (f *Fanout) attach(j *job, parts map[*lane]*part) {
 	j.lanes = make(map[*lane]struct{})
 	now := f.clock.now()
 	for _, l := range slices.SortedFunc(maps.Keys(parts), func(a, b *lane) int { return int(a.id) - int(b.id) }) {
-		if l.removed || parts[l].leftOf(l) == 0 {
+		p := parts[l]
+		if p.left = p.leftOf(l); l.removed || p.left == 0 {
 			continue
 		}
 		j.lanes[l] = struct{}{}
@@ -180,7 +204,7 @@ func (f *Fanout) attach(j *job, parts map[*lane]*part) {
 			l.replay = &replay{}
 			f.replaying = append(f.replaying, l)
 		}
-		l.replay.begin(parts[l])
+		l.replay.begin(p)
 		f.feed(now, l)
 	}
 	f.pump(now)
@@ -217,34 +241,16 @@ func (f *Fanout) replayStatus(j *job) ReplayStatus {
 	s := ReplayStatus{Job: j.Job}
 	s.Count = j.count
 	for l := range j.lanes {
-		s.Left += l.replay.part(j).leftOf(l)
+		s.Left += l.replay.part(j).left
 		if v, ok := f.engine.Lane(f.clock.now(), l.id); ok && s.Blocked == engine.None {
 			s.Blocked = blockedBy(v)
 		}
 	}
-	switch {
-	case j.lanes != nil:
-	case j.sel.ranged() || j.State == journal.JobRunning: // what is left is not looked up before it goes on
-		s.Left = j.Selected - min(j.Selected, j.count.Taken)
-	default:
-		s.Left = f.leftBehind(j)
+	if j.lanes == nil { // looked up again when it goes on
+		s.Left = j.rest
 	}
 	s.Skipped = j.Selected - min(j.Selected, j.count.Taken+s.Left)
 	return s
-}
-
-// leftBehind counts what a cancelled replay has left.
-func (f *Fanout) leftBehind(j *job) (n uint64) {
-	tn := f.index.tenants[j.sel.Tenant]
-	if tn == nil {
-		return 0
-	}
-	for _, l := range tn.lanes {
-		if j.sel.names(l) {
-			n += (&part{job: j}).leftOf(l)
-		}
-	}
-	return n
 }
 
 // CancelReplay ends taking at once; what was taken goes on, the rest stays dead. Cancelling again is no error.
@@ -324,7 +330,9 @@ func (f *Fanout) change(ctx context.Context, id string, do func(*job) error) (Re
 
 // detach ends a job's taking; the caller holds the lock.
 func (f *Fanout) detach(j *job) {
+	j.rest = 0
 	for l := range j.lanes {
+		j.rest += l.replay.part(j).left
 		l.replay.end(j)
 	}
 	j.lanes = nil
@@ -390,6 +398,7 @@ func (f *Fanout) restoreJobs(counts []journal.JobCount) {
 				j.count = c
 			}
 		}
+		j.rest = j.Selected - min(j.Selected, j.count.Taken)
 		f.jobs[j.Number] = j
 	}
 }
@@ -464,7 +473,7 @@ func (f *Fanout) endJobs() {
 // dropEmpty ends the parts of a lane that sends nothing, and where nothing is left to take.
 func (f *Fanout) dropEmpty(j *job) {
 	for l := range j.lanes {
-		if v, ok := f.engine.Lane(f.clock.now(), l.id); ok && blockedBy(v) != engine.None && l.replay.part(j).leftOf(l) == 0 {
+		if v, ok := f.engine.Lane(f.clock.now(), l.id); ok && blockedBy(v) != engine.None && l.replay.part(j).left == 0 {
 			l.replay.end(j)
 			delete(j.lanes, l)
 		}

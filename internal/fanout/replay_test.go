@@ -602,3 +602,75 @@ func TestAResendIsADeliveryOfItsOwn(t *testing.T) {
 		t.Errorf("another tenant got %d", n)
 	}
 }
+
+// A dead letter is a small record that refers to its trigger: there is no second copy of the payload.
+//
+// Field case 42.
+func TestADeadLetterIsNoSecondCopy(t *testing.T) {
+	b := start(t, nil)
+	b.tenant("acme")
+	sub := b.subscribe("acme", "hook", journal.Limits{})
+	b.answers("hook", func(int, *delivery.Request) delivery.Outcome { return rejected() })
+	before := b.j.Status()
+	for range 50 {
+		_, err := b.j.Append(t.Context(), &journal.Trigger{
+			Audience: journal.Audience{Tenants: []string{"acme"}}, Topic: "t.x", Accepted: time.Now(), Payload: make([]byte, 20_000),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.until(sub, "death", func(s LaneStatus) bool { return s.Counters.Dead == 50 })
+	if err := b.j.WaitFlushed(t.Context(), b.j.Record()); err != nil {
+		t.Fatal(err)
+	}
+	after := b.j.Status()
+	if n := after.OutcomesBytes - before.OutcomesBytes; n > 50*300 || after.HeldBytes != 0 {
+		t.Errorf("50 dead letters of 20 KB took %d bytes of OUTCOMES and %d of HELD", n, after.HeldBytes)
+	}
+}
+
+// Every reason of death has a class, so that a tenant's mistakes can be told from ours.
+//
+// Field case 45.
+func TestEveryDeathHasAClass(t *testing.T) {
+	want := map[engine.Reason]string{
+		engine.Rejected: "endpoint", engine.Exhausted: "endpoint", engine.Expired: "deferred", engine.OverQuota: "policy", engine.TooCostly: "policy",
+		engine.ByLocal: "internal",
+	}
+	for r, class := range want {
+		if got := Class(r); got != class {
+			t.Errorf("%v is %q, want %q", r, got, class)
+		}
+	}
+	for _, r := range Deadly {
+		if Class(r) == "internal" {
+			t.Errorf("%v has no class", r)
+		}
+		if back, ok := ReasonOf(r.String()); !ok || back != r {
+			t.Errorf("%v is not found by its name", r)
+		}
+	}
+}
+
+// Retention counts from the last death, however old the trigger is.
+//
+// Field case 47.
+func TestRetentionCountsFromTheLastDeath(t *testing.T) {
+	b := start(t, nil)
+	b.tenant("acme")
+	sub := b.subscribe("acme", "hook", journal.Limits{})
+	b.bury(sub, "hook", "acme", 2)
+	between := b.clock.ms(b.clock.now()) + 1
+	b.answers("hook", func(n int, _ *delivery.Request) delivery.Outcome { return rejected() })
+	r := b.replay(Selection{Subscription: sub})
+	b.job(r.ID, "the second death", func(s ReplayStatus) bool { return s.Count.Dead == 2 })
+	b.purgeOld(between) // as long after the first death as is kept
+	if s, _ := b.Lane(sub); s.Counters.Dead != 2 {
+		t.Errorf("%+v: purged by the first death", s.Counters)
+	}
+	b.purgeOld(b.clock.ms(b.clock.now()) + 1)
+	if s, _ := b.Lane(sub); s.Counters.Dead != 0 || s.Counters.Cancelled != 2 {
+		t.Errorf("%+v: not purged by the last", s.Counters)
+	}
+}

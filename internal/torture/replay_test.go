@@ -68,7 +68,7 @@ func TestKillWhileDeadLettersAreReplayed(t *testing.T) {
 	e.become(always(200, time.Millisecond))
 	from := now()
 	live := r.startLive(size.live)
-	calm := r.window(size.calm)
+	calm := [][2]time.Duration{r.window(size.calm)} // the live stream alone
 
 	var dry replay
 	s.must("POST", "/v1/replays", map[string]any{"subscription": sub, "dry_run": true}, &dry)
@@ -83,7 +83,15 @@ func TestKillWhileDeadLettersAreReplayed(t *testing.T) {
 	var busy [][2]time.Duration // undisturbed parts of the replay
 	part := func(until uint64) {
 		at := now()
-		if !poll(10*time.Minute, func() bool { return r.status().Delivered+r.status().DiedAgain >= until || r.status().State == "done" }) {
+		looked := now()
+		if !poll(10*time.Minute, func() bool {
+			if now()-looked < 50*time.Millisecond { // asking costs, too
+				return false
+			}
+			looked = now()
+			st := r.status()
+			return st.Delivered+st.DiedAgain >= until || st.State == "done"
+		}) {
 			t.Fatalf("the replay stands still: %+v", r.status())
 		}
 		busy = append(busy, [2]time.Duration{at, now()})
@@ -112,6 +120,7 @@ func TestKillWhileDeadLettersAreReplayed(t *testing.T) {
 		}
 	}
 	poll(3*time.Second, func() bool { return now()-kills[len(kills)-1].to > 2500*time.Millisecond })
+	calm = append(calm, r.window(size.calm))
 	s.must("POST", "/v1/replays/"+r.job.ID+"/resume", nil, &r.job)
 	part(n)
 	poll(20*time.Second, func() bool { return r.status().State == "done" })
@@ -130,12 +139,12 @@ func TestKillWhileDeadLettersAreReplayed(t *testing.T) {
 		t.Errorf("account %+v, want %+v", a, want)
 	}
 	r.judge(good, dead, kills, from)
-	before := r.p99(calm)
-	during := r.p99(busy...)
-	t.Logf("%d replayed in %v, beside %d live a second under a contract of %d/s; live p99 %v before, %v during: %.2f",
-		n, took, size.live, size.rate, before, during, float64(during)/float64(before))
+	p50, before := r.percentiles(calm)
+	p50During, during := r.percentiles(busy)
+	t.Logf("%d replayed in %v, beside %d live a second under a contract of %d/s; live p50 %v, p99 %v alone, p50 %v, p99 %v during: %.2f",
+		n, took-size.calm, size.live, size.rate, p50, before, p50During, during, float64(during)/float64(before))
 	if size.within > 0 && float64(during) > size.within*float64(before) {
-		t.Errorf("live p99 %v before, %v during the replay", before, during)
+		t.Errorf("live p99 %v alone, %v during the replay", before, during)
 	}
 }
 
@@ -269,8 +278,8 @@ func (r *replaying) window(d time.Duration) [2]time.Duration {
 	return [2]time.Duration{begin, now()}
 }
 
-// p99 is that of the time from a live trigger's post to its arrival, of those posted in the windows.
-func (r *replaying) p99(windows ...[2]time.Duration) time.Duration {
+// percentiles are those of the time from a live trigger's post to its arrival, of those posted in the windows.
+func (r *replaying) percentiles(windows [][2]time.Duration) (p50, p99 time.Duration) {
 	var all []time.Duration
 	seen := make(map[string]bool)
 	r.mu.Lock()
@@ -289,10 +298,10 @@ func (r *replaying) p99(windows ...[2]time.Duration) time.Duration {
 	}
 	if len(all) == 0 {
 		r.t.Error("no live trigger in the window")
-		return 1
+		return 1, 1
 	}
 	slices.Sort(all)
-	return all[len(all)*99/100]
+	return all[len(all)/2], all[len(all)*99/100]
 }
 
 // judge holds the endpoint's book against what was dead and what was delivered before, and against the contract
