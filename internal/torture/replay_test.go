@@ -23,7 +23,7 @@ type replayRun struct {
 	calm        time.Duration
 	room        string // of the data directory: so little that what is dead moves into HELD
 	kills       int
-	within      float64 // live p99 during the replay over before; 0: printed alone
+	within      float64 // live p99 during the replay over the one alone; 0: printed
 }
 
 func replaySize() replayRun {
