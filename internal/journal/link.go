@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	registryBytes = 1 << 30
-
 	reopenSoonest = time.Second // between two openings, doubling
 	reopenLatest  = 30 * time.Second
 )
