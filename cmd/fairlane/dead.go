@@ -143,7 +143,7 @@ func (d *letter) text() string {
 		fmt.Fprintf(t, "first died\t%s  %s\n", d.FirstDied.UTC().Format(shownTime), d.FirstReason)
 	}
 	fmt.Fprintf(t, "attempts\t%d\ndeaths\t%d\nreplays\t%d\npayload\t%d bytes %s (--payload writes them)\n", d.Attempts, d.Deaths, d.Replays, d.Bytes, d.Headers["Content-Type"])
-	t.Flush()
+	_ = t.Flush() // a builder takes everything
 	b.WriteString("history, newest first")
 	if !d.HistoryWhole {
 		b.WriteString(" (the log does not hold all of it any more)")

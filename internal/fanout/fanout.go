@@ -41,6 +41,7 @@ type Fanout struct {
 	readErr  atomic.Pointer[error]
 
 	admin sync.Mutex // serialises changes of the registry with their application
+	turn  sync.Mutex // serialises changes of replays
 
 	mu      sync.Mutex // all below
 	engine  *engine.Engine

@@ -18,6 +18,7 @@ import (
 
 const (
 	stagedMost  = 256 // taken and claimed ahead of being sent, at most
+	aheadTime   = 50 * time.Millisecond
 	replayLook  = 4 * time.Millisecond
 	replayIdle  = 100 * time.Millisecond
 	replayLeast = 100 * time.Millisecond // after a failure, doubling
@@ -80,7 +81,7 @@ func (f *Fanout) feedAll(now time.Duration) {
 // pumps.
 func (f *Fanout) feed(now time.Duration, l *lane) {
 	r := l.replay
-	if l.removed || f.stopped || f.journal.Blocked() != nil {
+	if l.removed || len(r.parts)+len(r.staged) == 0 || f.stopped || f.journal.Blocked() != nil {
 		r.look = now + replayIdle
 		return
 	}
@@ -105,9 +106,18 @@ func (f *Fanout) feed(now time.Duration, l *lane) {
 		return
 	}
 	if n < room && len(r.staged) == 0 {
-		r.ahead = min(max(2*r.ahead, 1), stagedMost)
+		r.ahead = max(2*r.ahead, 1)
 	}
+	r.ahead = min(r.ahead, l.aheadMost())
 	f.take(now, l, r.ahead-len(r.staged))
+}
+
+// aheadMost is what the lane's rate can send in some flushes.
+func (l *lane) aheadMost() int {
+	if l.rate.IsUnlimited() {
+		return stagedMost
+	}
+	return min(max(int(l.rate.PerSecond()*aheadTime.Seconds()), 1), stagedMost)
 }
 
 // room is how many may be let in now.

@@ -64,8 +64,6 @@ func (f *Fanout) Replay(ctx context.Context, s Selection, rate string, dry bool)
 	if !s.Until.IsZero() && s.Until.Before(s.Since) {
 		return ReplayStatus{}, fmt.Errorf("%w: until: is before since", ErrInvalid)
 	}
-	f.admin.Lock()
-	defer f.admin.Unlock()
 	lanes, err := f.lanesOf(&s)
 	if err == nil {
 		err = f.checkReplayed(&s, lanes)
@@ -256,11 +254,13 @@ func (f *Fanout) replayStatus(j *job) ReplayStatus {
 // CancelReplay ends taking at once; what was taken goes on, the rest stays dead. Cancelling again is no error.
 func (f *Fanout) CancelReplay(ctx context.Context, id string) (ReplayStatus, error) {
 	return f.change(ctx, id, func(j *job) error {
-		if j.State == journal.JobCancelled {
+		if stored, _ := f.journal.Job(id); stored.State == journal.JobCancelled {
 			return nil
 		}
 		f.mu.Lock()
-		f.detach(j)
+		if j.lanes != nil {
+			f.detach(j)
+		}
 		j.State = journal.JobCancelled
 		f.mu.Unlock()
 		stored, err := f.journal.PutJob(ctx, j.Job)
@@ -307,8 +307,8 @@ func (f *Fanout) ResumeReplay(ctx context.Context, id string) (ReplayStatus, err
 
 // change applies do to a replay that has not ended, alone.
 func (f *Fanout) change(ctx context.Context, id string, do func(*job) error) (ReplayStatus, error) {
-	f.admin.Lock()
-	defer f.admin.Unlock()
+	f.turn.Lock()
+	defer f.turn.Unlock()
 	stored, ok := f.journal.Job(id)
 	if !ok {
 		return ReplayStatus{}, fmt.Errorf("%w: replay %q", ErrNotFound, id)
@@ -406,8 +406,8 @@ func (f *Fanout) restoreJobs(counts []journal.JobCount) {
 // resumeLoop lets the restored replays go on: time ranges have to be read first. It runs once.
 func (f *Fanout) resumeLoop() {
 	defer f.loops.Done()
-	f.admin.Lock()
-	defer f.admin.Unlock()
+	f.turn.Lock()
+	defer f.turn.Unlock()
 	f.mu.Lock()
 	restored := slices.SortedFunc(maps.Values(f.jobs), func(a, b *job) int { return int(a.Number) - int(b.Number) })
 	f.mu.Unlock()
@@ -446,10 +446,10 @@ func (f *Fanout) endJobs() {
 	if len(ended) == 0 || f.journal.WaitFlushed(f.ctx, mark) != nil {
 		return
 	}
-	if !f.admin.TryLock() { // somebody changes one, or reads a time range: later
+	if !f.turn.TryLock() { // somebody changes one, or reads a time range: later
 		return
 	}
-	defer f.admin.Unlock()
+	defer f.turn.Unlock()
 	for _, j := range ended {
 		f.mu.Lock()
 		last := j.Job
@@ -477,93 +477,5 @@ func (f *Fanout) dropEmpty(j *job) {
 			l.replay.end(j)
 			delete(j.lanes, l)
 		}
-	}
-}
-
-// ReasonOf returns the reason with that name.
-func ReasonOf(name string) (engine.Reason, bool) {
-	for r := engine.None + 1; r.String() != "unknown"; r++ {
-		if r.String() == name {
-			return r, true
-		}
-	}
-	return engine.None, false
-}
-
-// Class says whose fault a dead letter is: the endpoint's ("endpoint": it refused the message, or failed as often
-// as it may), the waiting's ("deferred": the horizon passed), or a limit's that somebody set ("policy").
-func Class(r engine.Reason) string {
-	switch r {
-	case engine.Rejected, engine.Exhausted:
-		return "endpoint"
-	case engine.Expired:
-		return "deferred"
-	case engine.OverQuota, engine.TooCostly:
-		return "policy"
-	}
-	return "internal"
-}
-
-// Deadly lists the reasons that a dead letter may have.
-var Deadly = []engine.Reason{engine.Rejected, engine.Expired, engine.OverQuota, engine.Exhausted, engine.TooCostly}
-
-// renamed moves along what knows deliveries by the names that they had before they moved to message seq of HELD.
-func (l *lane) renamed(had []journal.Position, seq uint64) {
-	for i, old := range had {
-		name := journal.HeldPosition(seq, i)
-		if p, again := l.past[old]; again && old != 0 {
-			delete(l.past, old)
-			l.past[name] = p
-		}
-		if l.replay == nil {
-			continue
-		}
-		for _, p := range l.replay.parts {
-			if _, in := p.in[old]; in && old != 0 {
-				delete(p.in, old)
-				p.in[name] = struct{}{}
-			}
-		}
-	}
-}
-
-// count notes what became of a delivery that lives again, and forgets its past when that is the end; the caller
-// holds the lock.
-func (f *Fanout) count(l *lane, pos journal.Position, p journal.Past, k journal.Kind) {
-	if j := f.jobs[p.Job]; j != nil {
-		j.count.Count(k)
-	}
-	if k != journal.Dead {
-		delete(l.past, pos)
-	}
-}
-
-// ended notes the end of an attempt's delivery, if it lived again.
-func (f *Fanout) ended(a *attempt, k journal.Kind) {
-	if a.again {
-		f.count(a.lane, a.pos, a.past, k)
-	}
-}
-
-// died moves the past of a delivery along that is dead again, if it has one; the caller holds the lock.
-func (f *Fanout) died(l *lane, r ref) {
-	if p, again := l.past[r.pos]; again {
-		l.past[r.pos] = p.Die(r.reason(), r.stamp())
-		f.count(l, r.pos, p, journal.Dead)
-	}
-}
-
-// pasts adds what a checkpoint needs of replays.
-func (f *Fanout) pasts(cp *journal.Checkpoint) {
-	for _, l := range f.index.lanes {
-		if l == nil {
-			continue
-		}
-		for pos, p := range l.past {
-			cp.Past = append(cp.Past, journal.PastOf{DeliveryKey: journal.DeliveryKey{Lane: l.id, Position: pos}, Past: p})
-		}
-	}
-	for _, n := range slices.Sorted(maps.Keys(f.jobs)) {
-		cp.Jobs = append(cp.Jobs, f.jobs[n].count)
 	}
 }

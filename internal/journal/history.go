@@ -34,7 +34,7 @@ func (j *Journal) History(ctx context.Context, lane engine.LaneID, p Position, t
 		}
 	}
 	for i := range page.recs {
-		page.recs[i].Position, page.recs[i].Positions = t.Position, nil
+		page.recs[i].Position, page.recs[i].Positions, page.recs[i].N = t.Position, nil, 0
 	}
 	return page.recs, page.next() == 0 && (from > s.first || s.first <= 1), nil
 }
