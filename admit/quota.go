@@ -2,7 +2,6 @@ package admit
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -190,38 +189,14 @@ type Answer struct {
 	Away bool
 }
 
-// Strictest returns the index of the check whose Decision the caller is told: of a denial the
-// one that denies longest (paused, then never, then the longest RetryIn), else the one with
-// the least left. -1 if there are no checks.
+// Strictest returns the index of the check whose Decision the caller is told: the one
+// that binds, by limit.Stricter. -1 if there are no checks.
 func (a *Answer) Strictest() int {
 	best := -1
 	for i := range a.Checks {
-		if best < 0 || stricter(&a.Checks[i], &a.Checks[best]) {
+		if best < 0 || limit.Stricter(a.Checks[best], a.Checks[i]) != a.Checks[best] {
 			best = i
 		}
 	}
 	return best
-}
-
-func stricter(d, than *limit.Decision) bool {
-	switch {
-	case d.Allowed != than.Allowed:
-		return !d.Allowed
-	case !d.Allowed:
-		return wait(d) > wait(than)
-	case d.Remaining != than.Remaining:
-		return d.Remaining < than.Remaining
-	}
-	return d.ResetIn > than.ResetIn
-}
-
-// wait orders denials by how long they last.
-func wait(d *limit.Decision) time.Duration {
-	switch d.Reason {
-	case limit.Paused:
-		return math.MaxInt64
-	case limit.Never:
-		return math.MaxInt64 - 1
-	}
-	return d.RetryIn
 }
