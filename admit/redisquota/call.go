@@ -1,6 +1,7 @@
 package redisquota
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -58,6 +59,16 @@ func (c *call) wait(ctx context.Context, deadline time.Duration) bool {
 	c.store.failed(c.permit)
 	c.store.counts.late.Add(1)
 	return false
+}
+
+// cause is why a wait was in vain.
+func (c *call) cause(ctx context.Context) error {
+	select {
+	case <-c.done:
+		return c.err
+	default:
+		return cmp.Or(ctx.Err(), context.DeadlineExceeded)
+	}
 }
 
 // abandon tells the background what became of a caller whose wait was in vain.

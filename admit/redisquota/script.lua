@@ -1,4 +1,4 @@
--- One decision over all its limits: all are read first, and written only if all pass.
+-- One decision over all its limits: all are read first, and recorded only if all pass.
 --
 -- KEYS: a key for each check. ARGV[1]: take, peek or refund. ARGV[2]: the instant in us, or ""
 -- for the server's own. Then seven numbers for each check: algorithm, cost, epoch, and
@@ -60,7 +60,7 @@ function bucket.read(c, s)
     local u = 0
     if b.tat >= now then u = used(old, b.tat - now, b.frac) end
     local q, r = span(c, c.burst - min(c.burst, old.burst - u))
-    b = {tat = now + q, frac = r, oq = 0, ofr = 0, epoch = max(b.epoch + 1, floor(now / 1000))}
+    b = {tat = now + q, frac = r, oq = 0, ofr = 0, epoch = max(b.epoch + 1, floor(now / 1000)), other = true}
   end
   local fq, fr = span(c, c.burst)
   if below(fq, fr, b.tat - now, b.frac) then b.tat, b.frac = now + fq, fr end -- the clock was set back
@@ -187,7 +187,7 @@ end
 -- write stores numbers with an expiry, always: a key without one is repaired by it.
 local function write(key, numbers, us)
   for i, n in ipairs(numbers) do numbers[i] = string.format('%.0f', n) end
-  redis.call('SET', key, table.concat(numbers, ' '), 'PX', string.format('%.0f', floor(us / 1000) + 1000))
+  redis.call('SET', key, table.concat(numbers, ' '), 'PX', string.format('%.0f', floor(max(0, us) / 1000) + 1000))
 end
 
 local checks, all = {}, 1
@@ -227,6 +227,10 @@ for _, c in ipairs(checks) do
   for _, n in ipairs({c.ok and 1 or 0, c.never and 1 or 0, (c.after.epoch or 0) % 65536, remaining, c.wait, reset}) do
     answer[#answer + 1] = n
   end
-  if op == 'take' and answer[1] == 1 then write(c.key, c.kind.value(c, c.after)) end
+  if op == 'take' and answer[1] == 1 then
+    write(c.key, c.kind.value(c, c.after))
+  elseif c.now.other then -- what was used, in the terms of the contract that holds from now on
+    write(c.key, c.kind.value(c, c.now))
+  end
 end
 return answer
