@@ -21,7 +21,7 @@ import (
 // the background, which learns by abandon what became of the caller.
 type call struct {
 	store  *Store
-	checks []admit.Check // nil: a refund, or one that follows from a late answer
+	checks []admit.Check
 	req    request
 	permit breaker.Permit
 
@@ -96,7 +96,9 @@ func (c *call) late(letThrough bool) {
 	switch {
 	case c.err != nil && inDoubt(c.err):
 		s.counts.doubt.Add(1)
-	case c.err != nil || c.checks == nil || letThrough || c.req.args[0] != opTake || c.reply[0] != 1:
+	case c.err != nil || c.req.args[0] != opTake || c.reply[0] != 1:
+	case letThrough:
+		s.counts.kept.Add(1)
 	default:
 		a := admit.Answer{Checks: make([]limit.Decision, len(c.checks))}
 		decode(c.checks, c.req.which, c.reply, &a)

@@ -63,7 +63,7 @@ function bucket.read(c, s)
     b = {tat = now + q, frac = r, oq = 0, ofr = 0, epoch = max(b.epoch + 1, floor(now / 1000)), other = true}
   end
   local fq, fr = span(c, c.burst)
-  if below(fq, fr, b.tat - now, b.frac) then b.tat, b.frac = now + fq, fr end -- the clock was set back
+  if below(fq, fr, b.tat - now, b.frac) then b.tat, b.frac, b.other = now + fq, fr, true end -- the clock was set back
   return b
 end
 
@@ -130,7 +130,7 @@ function window.read(c, s)
       w.sum = w.sum + s[i]
     end
   end
-  w.other = not same
+  w.other = not same or s[1] > at
   return w
 end
 
@@ -202,13 +202,13 @@ for i, key in ipairs(KEYS) do
   end
   local s, unreadable = read(key, c.kind)
   if unreadable then return redis.error_reply('FAIRLANE key ' .. i .. ' holds what is no counter') end
-  c.now = c.kind.read(c, s)
+  c.found, c.now = s ~= nil, c.kind.read(c, s)
   checks[i] = c
 end
 
 if op == 'refund' then
   for _, c in ipairs(checks) do
-    local left = c.kind.refund(c, c.now)
+    local left = c.found and c.kind.refund(c, c.now)
     if left then write(c.key, c.kind.value(c, left)) end
   end
   return {1}
@@ -229,7 +229,7 @@ for _, c in ipairs(checks) do
   end
   if op == 'take' and answer[1] == 1 then
     write(c.key, c.kind.value(c, c.after))
-  elseif c.now.other then -- what was used, in the terms of the contract that holds from now on
+  elseif c.now.other then -- what was used, in the terms of the contract and clock that hold from now on
     write(c.key, c.kind.value(c, c.now))
   end
 end

@@ -204,7 +204,7 @@ func (s *Store) Refund(ctx context.Context, checks []admit.Check, a admit.Answer
 	if !ok {
 		return ErrAway
 	}
-	c := s.call(nil, r, permit)
+	c := s.call(checks, r, permit)
 	if c.wait(ctx, s.config.Deadline) {
 		return nil
 	}
