@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -113,16 +112,6 @@ func (s *server) onlyKey() string {
 		s.t.Fatalf("keys %q, want one", keys)
 	}
 	return keys[0]
-}
-
-// stat is a counter of INFO.
-func (s *server) stat(name string) (n int64) {
-	s.t.Helper()
-	_, rest, _ := strings.Cut(s.do("INFO", "all"), "\r\n"+name+":")
-	if _, err := fmt.Sscan(rest, &n); err != nil {
-		s.t.Fatalf("INFO has no %s: %v", name, err)
-	}
-	return n
 }
 
 // open opens a store on the server; a test's deadline is generous unless it is the subject.
