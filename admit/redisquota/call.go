@@ -117,6 +117,10 @@ func (s *Store) exec(r *request) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
+	script := takeScript
+	if r.args[0] == opRefund {
+		script = refundScript
+	}
 	for {
 		if r.args[1], err = s.instant(client); err != nil {
 			return nil, &unsent{err}

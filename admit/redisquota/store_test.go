@@ -1,6 +1,7 @@
 package redisquota
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"regexp"
@@ -330,7 +331,7 @@ func TestAForeignValueIsNoGrantAndNoOutage(t *testing.T) {
 	st := steer(t, srv.open())
 	st.Take([]admit.Check{quotatest.PerDay})
 	key := srv.onlyKey()
-	for _, foreign := range [][]string{{"SET", key, "1.5"}, {"SET", key, ""}, {"SET", key, "-1 2 3"}, {"LPUSH", key, "x"}} {
+	for _, foreign := range [][]string{{"SET", key, "1.5"}, {"SET", key, ""}, {"SET", key, strings.Repeat("x", 26)}, {"SET", key, "b1" + strings.Repeat("x", 72)}, {"LPUSH", key, "x"}} {
 		srv.do("DEL", key)
 		srv.do(foreign...)
 		for range 10 {
@@ -383,7 +384,7 @@ func TestAStepOfTheServersClockIsWorthOnePeriod(t *testing.T) {
 	}
 }
 
-// Integers only: nothing in the store is ever written as a float.
+// Integers only: what is stored is integers by its format, and none is negative or near 2^53.
 func TestValuesAreWholeNumbers(t *testing.T) {
 	srv := serve(t)
 	st := steer(t, srv.open())
@@ -396,12 +397,19 @@ func TestValuesAreWholeNumbers(t *testing.T) {
 		st.Advance(1_234_567 * time.Microsecond)
 	}
 	for _, key := range srv.keys() {
-		if v := srv.do("GET", key); !regexp.MustCompile(`^\d+( \d+)+$`).MatchString(v) {
-			t.Errorf("%s holds %q", key, v)
+		v := []byte(srv.do("GET", key))
+		for v = v[2:]; len(v) >= 8; v = v[8:] {
+			if n := binary.LittleEndian.Uint64(v); n >= 1<<53 {
+				t.Errorf("%s holds %d", key, n)
+			}
+		}
+		if len(v) != 0 {
+			t.Errorf("%s is cut", key)
 		}
 	}
+	real := srv.open(func(c *Config) { c.Prefix = "real" })
 	for range 5 { // the server's own clock gives such numbers too
-		if a, err := srv.open(func(c *Config) { c.Prefix = "real" }).Take(bg, checks); err != nil || a.Away {
+		if a, err := real.Take(bg, checks); err != nil || a.Away {
 			t.Errorf("%+v, %v", a, err)
 		}
 	}
