@@ -15,15 +15,12 @@ func perSecond(n, burst int64) Rate { return must(NewRate(n, time.Second, burst)
 
 func newTable(bound int) *Table { return NewTable(bound, maphash.MakeSeed()) }
 
-// idling asks for a key that is never limited, so that the table looks at every
-// bucket.
+// idling is what so many calls do: every bucket is looked at.
 func idling(table *Table, now time.Duration) {
-	for range 2 * table.Len() {
-		for i := range table.shards {
-			s := &table.shards[i]
-			s.mu.Lock()
-			s.sweepLocked(s.seenLocked(now), idle)
-			s.mu.Unlock()
+	for i := range table.shards {
+		s := &table.shards[i]
+		for range 4 * len(s.cells.list) {
+			s.sweepLocked(s.seenLocked(now) - int64(idle))
 		}
 	}
 }
@@ -95,7 +92,7 @@ func TestTableIsBoundedAndForgetsTheIdle(t *testing.T) {
 		t.Errorf("%d keys of idle buckets", n)
 	}
 	for i := range table.shards {
-		if s := &table.shards[i]; s.held != nil || s.index != nil {
+		if table.shards[i].cells.list != nil {
 			t.Error("an empty shard keeps its memory")
 		}
 	}
@@ -176,15 +173,15 @@ func TestForgettingNeverGrants(t *testing.T) {
 func tableRefund(t *rapid.T, table *Table, key string, ledger map[string]naive, now time.Duration) {
 	h := ledger[key]
 	i := rapid.IntRange(0, len(h)-1).Draw(t, "which")
-	s := table.shard(key)
-	at, known := s.index[key]
-	if !known {
+	s, hash := table.shard(key)
+	held := s.cells.find(hash)
+	if held == nil {
 		table.Refund(key, now, h[i].cost, h[i].epoch)
 		return
 	}
-	before := s.held[at].level
+	before := held.level
 	table.Refund(key, now, h[i].cost, h[i].epoch)
-	if before != s.held[at].level {
+	if before != held.level {
 		ledger[key] = append(append(naive{}, h[:i]...), h[i+1:]...)
 	}
 }
@@ -248,6 +245,33 @@ func TestLowerIsBelowBoth(t *testing.T) {
 		l := lower(&a, &b)
 		if l.PerSecond() > a.PerSecond() || l.PerSecond() > b.PerSecond() || l.Burst() != min(a.Burst(), b.Burst()) {
 			t.Fatalf("%v of %v and %v", l.String(), a.String(), b.String())
+		}
+	})
+}
+
+// The hash table is a map, over growth, removal and shrinking.
+func TestCellsAreAMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var c cells
+		twin := map[uint64]bool{}
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			hash := rapid.Uint64Range(1, 40).Draw(t, "hash") << rapid.SampledFrom([]int{0, 8}).Draw(t, "shift")
+			switch h, i := c.look(); {
+			case !twin[hash]:
+				twin[hash] = true
+				c.add(cell{hash: hash})
+			case h != nil:
+				delete(twin, h.hash)
+				c.remove(i)
+			}
+			for hash := range twin {
+				if h := c.find(hash); h == nil || h.hash != hash {
+					t.Fatalf("%d is lost", hash)
+				}
+			}
+			if c.n != len(twin) || 8*c.n < len(c.list)-minCells {
+				t.Fatalf("%d of %d in %d cells", c.n, len(twin), len(c.list))
+			}
 		}
 	})
 }
