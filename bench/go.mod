@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/fairlane-dev/fairlane v0.0.0
+	github.com/sethvargo/go-limiter v0.7.1
 	golang.org/x/time v0.16.0
 )
 
