@@ -30,7 +30,11 @@ token bucket of the same rate whose burst is the limit.`,
 		r, err := plan.Window(in)
 		rows := [][]string{{"rule", "before", "after", "in " + ms(r.GapMS), "retry in", "most in any window"}}
 		for _, w := range r.Rules {
-			rows = append(rows, []string{w.Rule, num(float64(w.Before)), num(float64(w.After)), num(float64(w.Through)), ms(w.RetryMS), num(float64(w.Most))})
+			retry := "-"
+			if w.RetryMS > 0 {
+				retry = ms(w.RetryMS)
+			}
+			rows = append(rows, []string{w.Rule, num(float64(w.Before)), num(float64(w.After)), num(float64(w.Through)), retry, num(float64(w.Most))})
 		}
 		return answer{json: r, text: []section{
 			{fmt.Sprintf("%s per %s, twice: %s before a boundary and after it", num(n), span(in.Width), ms(r.GapMS/2)), rows},
