@@ -140,29 +140,35 @@ func TestTableNewcomersShareOneBucketAContract(t *testing.T) {
 	}
 }
 
-// A ticket of a bucket that has been forgotten gives nothing to the one that the
-// key has now, however many epochs either has seen.
+// A ticket of a bucket that has been forgotten, or that was shared, gives nothing
+// to the one that the key has now, however many epochs either has seen.
 //
 // Limiter case L24.
 func TestTableRefundsNothingAfterForgetting(t *testing.T) {
-	table, r := newTable(1), perSecond(1, 5)
-	var tickets []uint16
-	now := time.Duration(0)
-	for range 50 {
-		tickets = append(tickets, table.Take("k", r, now, 1).Epoch)
-		now += time.Second
-	}
-	table.Take("other", r, now, 1) // takes the room
-	now += time.Minute
-	for range 50 {
-		table.Take("k", r, now, 5)
-		for _, epoch := range tickets {
-			table.Refund("k", now, 1, epoch)
+	r, slow := perSecond(1, 5), must(NewRate(1, time.Hour, 1))
+	for name, resident := range map[string]Rate{"forgotten": r, "shared": slow} {
+		table := newTable(1)
+		if name == "shared" {
+			table.Take("resident", resident, 0, 1)
 		}
-		if d := table.Take("k", r, now, 1); d.Allowed {
-			t.Fatalf("a late refund gave a token: %+v", d)
+		var tickets []uint16
+		now := time.Duration(0)
+		for range 50 {
+			tickets = append(tickets, table.Take("k", r, now, 1).Epoch)
+			now += time.Second
 		}
-		now += time.Minute
+		table.Take("resident", resident, now, 1) // takes the room, or keeps it
+		now += time.Hour
+		for range 50 {
+			table.Take("k", r, now, 5)
+			for _, epoch := range tickets {
+				table.Refund("k", now, 1, epoch)
+			}
+			if d := table.Take("k", r, now, 1); d.Allowed {
+				t.Fatalf("%s: a late refund gave a token: %+v", name, d)
+			}
+			now += time.Minute
+		}
 	}
 }
 
