@@ -24,17 +24,31 @@ type FanOutInput struct {
 
 // FanOutResult compares a delivery with the fan-out, in milliseconds.
 type FanOutResult struct {
-	N             int     `json:"n"`
-	SingleP50     float64 `json:"single_p50_ms"`
-	SingleP99     float64 `json:"single_p99_ms"`
-	CompletionP50 float64 `json:"completion_p50_ms"`
-	CompletionP99 float64 `json:"completion_p99_ms"`
-	SingleOfP50   float64 `json:"single_quantile_of_p50"`      // the completion's median is this quantile of a delivery: 0.5^(1/n)
-	SingleOfP99   float64 `json:"single_quantile_of_p99"`      // 0.99^(1/n)
-	P999Becomes   float64 `json:"completion_quantile_of_p999"` // a delivery's p99.9 is this quantile of the completion: 0.999^n
-	Resolved      bool    `json:"resolved"`                    // false: too few samples for the completion's p99, which is then the largest
-	WithBadP50    float64 `json:"with_pathological_p50_ms"`    // one of the n pathological; 0 if none was asked for
-	WithBadP99    float64 `json:"with_pathological_p99_ms"`
+	N             int           `json:"n"`
+	SingleP50     float64       `json:"single_p50_ms"`
+	SingleP99     float64       `json:"single_p99_ms"`
+	CompletionP50 float64       `json:"completion_p50_ms"`
+	CompletionP99 float64       `json:"completion_p99_ms"`
+	SingleOfP50   float64       `json:"single_quantile_of_p50"`      // the completion's median is this quantile of a delivery: 0.5^(1/n)
+	SingleOfP99   float64       `json:"single_quantile_of_p99"`      // 0.99^(1/n)
+	P999Becomes   float64       `json:"completion_quantile_of_p999"` // a delivery's p99.9 is this quantile of the completion: 0.999^n
+	Resolved      bool          `json:"resolved"`                    // false: too few samples for the completion's p99, which is then the largest
+	WithBadP50    float64       `json:"with_pathological_p50_ms"`    // one of the n pathological; 0 if none was asked for
+	WithBadP99    float64       `json:"with_pathological_p99_ms"`
+	Curve         []FanOutPoint `json:"curve"`
+}
+
+// FanOutPoint is one quantile, in milliseconds.
+type FanOutPoint struct {
+	Quantile   float64 `json:"quantile"`
+	Single     float64 `json:"single_ms"`
+	Completion float64 `json:"completion_ms"`
+	WithBad    float64 `json:"with_pathological_ms"` // 0 if none was asked for
+}
+
+// curve lists the quantiles of a FanOutResult.
+var curve = []float64{
+	0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999,
 }
 
 // MaxFanOut is the most deliveries of one trigger that FanOut plans for.
@@ -65,6 +79,13 @@ func FanOut(in FanOutInput) (FanOutResult, error) {
 		Resolved:      resolved,
 		CompletionP50: quantile(math.Pow(0.5, 1/n)),
 		CompletionP99: quantile(math.Pow(0.99, 1/n)),
+	}
+	for _, p := range curve {
+		point := FanOutPoint{Quantile: p, Single: quantile(p), Completion: quantile(math.Pow(p, 1/n))}
+		if in.BadShare > 0 {
+			point.WithBad = withBad(in, quantile, p)
+		}
+		r.Curve = append(r.Curve, point)
 	}
 	if in.BadShare > 0 {
 		r.WithBadP50 = withBad(in, quantile, 0.5)

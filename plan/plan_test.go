@@ -171,6 +171,11 @@ func TestFanOutIdentities(t *testing.T) {
 	near(t, "0.5^(1/40)", r.SingleOfP50, 0.983, 0.0005)
 	near(t, "single median", r.SingleP50, 8, 1e-9)
 	near(t, "completion's median", r.CompletionP50, 116, 1)
+	for i, p := range r.Curve {
+		if p.Completion <= p.Single || i > 0 && p.Single <= r.Curve[i-1].Single {
+			t.Errorf("curve at %v: %+v", p.Quantile, p)
+		}
+	}
 	one, err := FanOut(FanOutInput{N: 1, Median: 8 * time.Millisecond, Tail: 400 * time.Millisecond})
 	if err != nil || one.CompletionP99 != one.SingleP99 || r.CompletionP99 <= r.SingleP99 {
 		t.Errorf("%+v, %v", one, err)

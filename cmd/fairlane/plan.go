@@ -88,6 +88,9 @@ func writeText(w io.Writer, text []section) error {
 		}
 		fmt.Fprintln(t, s.head)
 		for _, cells := range s.rows {
+			for len(cells) > 1 && cells[len(cells)-1] == "" {
+				cells = cells[:len(cells)-1] // no blanks at the end of a line
+			}
 			fmt.Fprintln(t, "  "+strings.Join(cells, "\t"))
 		}
 	}
