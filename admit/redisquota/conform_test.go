@@ -16,7 +16,6 @@ import (
 // Limiter case L29.
 // Limiter case L31.
 // Limiter case L32.
-// Limiter case L33.
 // Limiter case L49.
 // Limiter case L50.
 // Limiter case L51.
@@ -64,6 +63,8 @@ func round(a admit.Answer) admit.Answer {
 
 // Both stores give equal answers to equal questions, in every field, over all algorithms, mixed
 // windows, costs, refunds and changes of contracts between decisions.
+//
+// Limiter case L33.
 func TestRedisAnswersAsTheProcessDoes(t *testing.T) {
 	srv := serve(t)
 	st := steer(t, srv.open())
