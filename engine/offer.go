@@ -41,7 +41,7 @@ func (e *Engine) Offer(now time.Duration, d Delivery) (v Verdict) {
 	}
 	den, permit := x.own(d.Cost)
 	if den.reason == None {
-		e.shared(&x, permit.Probe, hostFull, &den)
+		e.shared(&x, &d, permit.Probe, hostFull, &den)
 	}
 	perm := e.paid(&x, d.Attempt, permit.Probe, &den)
 	e.offered(&x, d.Attempt, den.reason)
@@ -55,8 +55,8 @@ func (e *Engine) Offer(now time.Duration, d Delivery) (v Verdict) {
 }
 
 // shared asks what the lane's own limits let through: order, host, slots.
-func (e *Engine) shared(x *spot, probe, hostFull bool, den *denial) {
-	if e.behind(x, probe) {
+func (e *Engine) shared(x *spot, d *Delivery, probe, hostFull bool, den *denial) {
+	if d.Behind || e.behind(x, probe) {
 		den.byEvent(ByOrder)
 		if x.l.at == inWake {
 			den.at = time.Duration(x.l.key)
@@ -93,9 +93,6 @@ func slotReason(probe bool, free int) Reason {
 // behind reports whether a fresh delivery joins behind what waits. A head that
 // is not yet due, or that is a retry without budget, holds nobody back.
 func (e *Engine) behind(x *spot, probe bool) bool {
-	if x.p.Ordered {
-		return x.l.waiting > 0 || x.l.inFlight > 0
-	}
 	if x.l.waiting == 0 || x.l.headDue > x.now || e.broke(x, probe) {
 		return false
 	}

@@ -37,7 +37,6 @@ type profileKey struct {
 	maxAttempts uint32
 	noBudget    bool
 	drop        bool
-	ordered     bool
 }
 
 // profiles interns: equal profiles are stored once.
@@ -113,7 +112,7 @@ func keyOf(q *Profile) profileKey {
 		quick: q.Schedule.QuickAttempts, quickBase: q.Schedule.QuickBase,
 		jitter: q.Schedule.SlowJitter, slow: string(slow),
 		horizon: q.Horizon, timeout: q.Timeout, maxAttempts: q.MaxAttempts,
-		noBudget: q.NoBudget, drop: q.Drop, ordered: q.Ordered,
+		noBudget: q.NoBudget, drop: q.Drop,
 	}
 }
 

@@ -186,7 +186,7 @@ func (w *twin) budget(now time.Duration, l *twinLane, attempt uint32, probe bool
 // could reports whether the head of the lane's backlog could start now.
 func (w *twin) could(now time.Duration, l *twinLane) bool {
 	b := *w.d.backlog(l.Lane)
-	if l.removed || len(b) == 0 || b[0].at > now || l.Profile.Ordered && l.out > 0 {
+	if l.removed || len(b) == 0 || b[0].at > now {
 		return false
 	}
 	x, probe := w.own(now, l, int64(b[0].cost))
@@ -209,7 +209,7 @@ func (w *twin) offer(now time.Duration, d Delivery) (k Kind, r Reason, at time.D
 	}
 	x, probe := w.own(now, l, int64(d.Cost))
 	if len(x) == 0 {
-		x = w.common(now, l, probe)
+		x = w.common(now, l, d.Behind, probe)
 	}
 	if len(x) == 0 {
 		return Send, None, 0, probe
@@ -220,8 +220,8 @@ func (w *twin) offer(now time.Duration, d Delivery) (k Kind, r Reason, at time.D
 	return Park, x[0].reason, x.latest(), false
 }
 
-func (w *twin) common(now time.Duration, l *twinLane, probe bool) (x denied) {
-	if w.behind(now, l) {
+func (w *twin) common(now time.Duration, l *twinLane, behind, probe bool) (x denied) {
+	if behind || w.behind(now, l) {
 		x.add(ByOrder, 0)
 	}
 	if w.hostFull(l) {
@@ -240,9 +240,6 @@ func (w *twin) common(now time.Duration, l *twinLane, probe bool) (x denied) {
 
 func (w *twin) behind(now time.Duration, l *twinLane) bool {
 	b := *w.d.backlog(l.Lane)
-	if l.Profile.Ordered {
-		return len(b) > 0 || l.out > 0
-	}
 	if len(b) == 0 || b[0].at > now {
 		return false
 	}

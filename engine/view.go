@@ -84,8 +84,6 @@ func (e *Engine) blocked(x *spot) (Reason, time.Duration) {
 		d.byEvent(ByBreaker)
 	case l.at.ready():
 		d.byEvent(BySlots)
-	case d.reason == None && x.p.Ordered && l.inFlight > 0:
-		d.byEvent(ByOrder)
 	}
 	return d.reason, d.at
 }

@@ -23,9 +23,10 @@ type lane struct {
 	removed bool
 	backlog backlog
 	dead    []ref
-	size    int           // references, as counted in Fanout.waiting
-	granted time.Duration // when its backlog last got a grant
-	ahead   int           // how many attempts are claimed ahead
+	size    int // references, as counted in Fanout.waiting
+
+	stops    bool // stopAtDead looked: on_dead was stop
+	deadSeen int  // and there were so many dead letters
 }
 
 // tenant is the driver's side of one tenant.
@@ -85,7 +86,7 @@ func (x *index) add(l *lane) {
 func (x *index) match(t *journal.Trigger, visit func(*lane)) {
 	if t.Audience.Broadcast {
 		for _, l := range x.lanes {
-			if l != nil && granted(l.tenant, t.Topic) && l.wants(t) {
+			if l != nil && l.tenant.granted(t) && l.wants(t) {
 				visit(l)
 			}
 		}
@@ -104,9 +105,15 @@ func (x *index) match(t *journal.Trigger, visit func(*lane)) {
 	}
 }
 
-// granted reports whether a tenant may see broadcasts on a topic: without grants, all.
-func granted(t *tenant, name string) bool {
-	return t.Grants == nil || slices.ContainsFunc(t.Grants, func(p string) bool { return topic.Match(p, name) })
+// granted reports whether a tenant may see a broadcast, by the grant in force at its position. A tenant that has
+// none from then, made by a release that knew no grants, may see all.
+func (tn *tenant) granted(t *journal.Trigger) bool {
+	for i := len(tn.Grants) - 1; i >= 0; i-- {
+		if g := &tn.Grants[i]; g.From != 0 && g.From <= t.Position {
+			return matches(g.Topics, t.Topic)
+		}
+	}
+	return true
 }
 
 // wants reports whether the version of the subscription in force at the trigger's position
@@ -114,10 +121,25 @@ func granted(t *tenant, name string) bool {
 func (l *lane) wants(t *journal.Trigger) bool {
 	for i := len(l.sub.Versions) - 1; i >= 0; i-- {
 		if v := &l.sub.Versions[i]; v.From != 0 && v.From <= t.Position {
-			return v.Active && slices.ContainsFunc(v.Topics, func(p string) bool { return topic.Match(p, t.Topic) })
+			return v.Active && matches(v.Topics, t.Topic) && has(t, v.Match)
 		}
 	}
 	return false
+}
+
+func matches(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return topic.Match(p, name) })
+}
+
+// has reports whether the trigger has all these attributes, with these values.
+func has(t *journal.Trigger, match map[string]string) bool {
+	found := 0
+	for _, a := range t.Attributes {
+		if want, asked := match[a.Name]; asked && a.Value == want {
+			found++
+		}
+	}
+	return found == len(match) // a trigger's attributes have different names
 }
 
 // applyTenant adds or edits a tenant in the index and the engine.
@@ -189,10 +211,11 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 	}
 	if l == nil {
 		l = &lane{id: engine.LaneID(s.Lane), subID: s.ID, tenant: tn, part: journal.PartitionOf(s.Tenant)}
-		l.sub = s
+		l.sub, l.backlog = s, newBacklog(s.Order)
 		f.index.add(l)
 	}
 	l.sub, l.timeout = s, profile.Timeout
+	f.stateOrder(f.clock.now(), l)
 	return nil
 }
 
