@@ -77,9 +77,10 @@ func (s *Server) listLanes(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	c := callerOf(r)
 	return reply(w, http.StatusOK, pageOf(q, s.fanout.Lanes(),
 		func(l *fanout.LaneStatus) uint64 { return uint64(l.Lane) },
-		func(l *fanout.LaneStatus) bool { return q.tenant == "" || l.TenantID == q.tenant },
+		func(l *fanout.LaneStatus) bool { return q.of(c, l.TenantID) },
 		viewLane))
 }
 
@@ -88,8 +89,8 @@ func (s *Server) getLane(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l, ok := s.fanout.Lane(r.PathValue("subscription"))
-	if !ok || l.Removed {
-		return &problem{code: notFound, detail: "there is no such lane"}
+	if !ok || l.Removed || !callerOf(r).sees(l.TenantID) {
+		return &problem{code: notFound, detail: nothingThere}
 	}
 	return reply(w, http.StatusOK, viewLane(&l))
 }
@@ -107,13 +108,14 @@ type tenantAccount struct {
 	BacklogQuota int64 `json:"backlog_quota"`
 }
 
-// account is GET /v1/account. Sum and tenants are of one instant.
+// account is GET /v1/account: of the platform or, for a tenant's key, its own. Sum and tenants are of one instant.
 func (s *Server) account(w http.ResponseWriter, r *http.Request) error {
 	q, err := readQuery(r, true)
 	if err != nil {
 		return err
 	}
-	all := s.fanout.Tenants()
+	c := callerOf(r)
+	all := slices.DeleteFunc(s.fanout.Tenants(), func(t fanout.TenantStatus) bool { return !c.sees(t.TenantID) })
 	slices.SortFunc(all, func(a, b fanout.TenantStatus) int { return cmp.Compare(a.Tenant, b.Tenant) })
 	var sum engine.Counters
 	balanced := true
@@ -125,7 +127,7 @@ func (s *Server) account(w http.ResponseWriter, r *http.Request) error {
 	v.Balanced = v.Balanced && balanced
 	v.Tenants = pageOf(q, all,
 		func(t *fanout.TenantStatus) uint64 { return uint64(t.Tenant) },
-		func(t *fanout.TenantStatus) bool { return q.tenant == "" || t.TenantID == q.tenant },
+		func(t *fanout.TenantStatus) bool { return q.of(c, t.TenantID) },
 		func(t *fanout.TenantStatus) tenantAccount {
 			return tenantAccount{t.TenantID, viewAccount(t.Counters), t.Bytes, t.Quota}
 		})
@@ -174,8 +176,8 @@ func (s *Server) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	sub, ok := s.registry.Subscription(r.PathValue("id"))
-	if !ok {
-		return &problem{code: notFound, detail: "there is no such subscription"}
+	if !ok || !callerOf(r).sees(sub.Tenant) {
+		return &problem{code: notFound, detail: nothingThere}
 	}
 	recs, next, err := s.journal.Deliveries(r.Context(), engine.LaneID(sub.Lane), q.after, q.limit)
 	if err != nil {

@@ -47,6 +47,29 @@ type subscriptionView struct {
 	Secret   string            `json:"secret,omitempty"` // once
 }
 
+// subscriptionPatch is what a change of a subscription reads.
+type subscriptionPatch struct {
+	URL      string            `json:"url,omitempty"`
+	Topics   []string          `json:"topics,omitempty"`
+	Rate     string            `json:"rate,omitempty" null:"default"`
+	Burst    int64             `json:"burst,omitempty" null:"default"`
+	Cap      int               `json:"cap,omitempty" null:"default"`
+	Timeout  string            `json:"timeout,omitempty" null:"default"`
+	Attempts uint32            `json:"attempts,omitempty" null:"default"`
+	OnLimit  string            `json:"on_limit,omitempty" null:"default"`
+	Outcomes map[string]string `json:"outcomes,omitempty" null:"default"`
+	Secrets  []string          `json:"secrets,omitempty"`
+	Paused   bool              `json:"paused,omitempty" null:"default"`
+}
+
+// subscriptionIn is what creation reads.
+type subscriptionIn struct {
+	Tenant string   `json:"tenant,omitempty"` // implied by a tenant's key
+	URL    string   `json:"url"`
+	Topics []string `json:"topics"`
+	subscriptionPatch
+}
+
 func viewSubscription(s *journal.Subscription) subscriptionView {
 	v := subscriptionView{
 		ID: s.ID, Tenant: s.Tenant, URL: s.URL, Topics: s.Topics(),
@@ -67,9 +90,10 @@ func (s *Server) listSubscriptions(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
+	c := callerOf(r)
 	return reply(w, http.StatusOK, pageOf(q, s.registry.Subscriptions(),
 		func(s *journal.Subscription) uint64 { return uint64(s.Lane) },
-		func(s *journal.Subscription) bool { return !s.Deleted && (q.tenant == "" || s.Tenant == q.tenant) },
+		func(s *journal.Subscription) bool { return !s.Deleted && q.of(c, s.Tenant) },
 		viewSubscription))
 }
 
@@ -84,11 +108,11 @@ func (s *Server) getSubscription(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, viewSubscription(&sub))
 }
 
-// subscription finds the one of the path, if it is not deleted.
+// subscription finds the one of the path, if it is not deleted and r's caller may know of it.
 func (s *Server) subscription(r *http.Request) (journal.Subscription, error) {
 	sub, ok := s.registry.Subscription(r.PathValue("id"))
-	if !ok || sub.Deleted {
-		return sub, &problem{code: notFound, detail: "there is no such subscription"}
+	if !ok || sub.Deleted || !callerOf(r).sees(sub.Tenant) {
+		return sub, &problem{code: notFound, detail: nothingThere}
 	}
 	return sub, nil
 }
@@ -118,7 +142,7 @@ func (s *Server) createSubscription(w http.ResponseWriter, r *http.Request) erro
 }
 
 func (s *Server) storeNew(w http.ResponseWriter, r *http.Request, sub journal.Subscription, secret string) error {
-	if t, ok := s.registry.Tenant(sub.Tenant); !ok || t.Deleted {
+	if t, ok := s.registry.Tenant(sub.Tenant); !ok || t.Deleted || !callerOf(r).sees(sub.Tenant) {
 		return refuse(unknownTenant, "tenant", "names "+sub.Tenant+", which does not exist")
 	}
 	stored, err := s.fanout.PutSubscription(r.Context(), sub)

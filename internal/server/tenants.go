@@ -27,6 +27,14 @@ type tenantView struct {
 	Created   time.Time `json:"created"`
 }
 
+// tenantIn is what creation and replacement of a tenant read.
+type tenantIn struct {
+	ID        string `json:"id,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Tier      string `json:"tier,omitempty"`
+	Suspended bool   `json:"suspended,omitempty"`
+}
+
 func viewTenant(t *journal.Tenant) tenantView {
 	return tenantView{ID: t.ID, Name: t.Name, Tier: t.Tier, Suspended: t.Suspended, Created: t.Created}
 }
@@ -46,18 +54,18 @@ func (s *Server) getTenant(w http.ResponseWriter, r *http.Request) error {
 	if err := plain(r); err != nil {
 		return err
 	}
-	t, err := s.tenant(r.PathValue("id"))
+	t, err := s.tenant(r, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	return reply(w, http.StatusOK, viewTenant(&t))
 }
 
-// tenant finds one that is not deleted.
-func (s *Server) tenant(id string) (journal.Tenant, error) {
+// tenant finds one that is not deleted and that r's caller may know of.
+func (s *Server) tenant(r *http.Request, id string) (journal.Tenant, error) {
 	t, ok := s.registry.Tenant(id)
-	if !ok || t.Deleted {
-		return t, &problem{code: notFound, detail: "there is no such tenant"}
+	if !ok || t.Deleted || !callerOf(r).sees(t.ID) {
+		return t, &problem{code: notFound, detail: nothingThere}
 	}
 	return t, nil
 }
@@ -148,7 +156,7 @@ func (s *Server) deleteTenant(w http.ResponseWriter, r *http.Request) error {
 	}
 	id := r.PathValue("id")
 	return s.alone(r.Context(), func() error {
-		if _, err := s.tenant(id); err != nil {
+		if _, err := s.tenant(r, id); err != nil {
 			return err
 		}
 		if err := s.fanout.DeleteTenant(r.Context(), id); err != nil {
