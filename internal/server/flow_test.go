@@ -112,7 +112,7 @@ func TestABacklogOverItsQuotaSlowsItsProducerOnly(t *testing.T) {
 	s := start(t, "", nil)
 	url, got := endpoint(t, 200)
 	s.must(201, s.do("POST", "/v1/tenants", strings.NewReader(`{"id":"full","tier":"tight","grants":[">"]}`)))
-	s.must(201, s.do("POST", "/v1/tenants", strings.NewReader(`{"id":"other","grants":[">"]}`)))
+	s.tenant("other")
 	s.subscribe("full", url, `,"rate":0`)
 	s.subscribe("other", url, "")
 	payload := strings.Repeat("x", 500)
@@ -187,7 +187,7 @@ func TestABroadcastReachesAllAndAListItsTenants(t *testing.T) {
 	s := start(t, "", nil)
 	url, got := endpoint(t, 200)
 	for _, id := range []string{"a", "b", "c"} {
-		s.must(201, s.do("POST", "/v1/tenants", strings.NewReader(`{"id":"`+id+`","grants":["a.>"]}`)))
+		s.tenant(id)
 		s.must(201, s.do("POST", "/v1/subscriptions", strings.NewReader(`{"tenant":"`+id+`","url":"`+url+`/`+id+`","topics":["a.*"]}`)))
 	}
 	for _, c := range []struct {
