@@ -69,6 +69,7 @@ type Engine struct {
 	lanes    slab[lane]
 	tenants  slab[tenant]
 	hosts    slab[host]
+	groups   slab[group]
 	profiles profiles
 
 	lastVirtual float64   // virtual time of the tenant served last

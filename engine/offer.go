@@ -36,7 +36,7 @@ func (e *Engine) Offer(now time.Duration, d Delivery) (v Verdict) {
 	}
 	e.activate(now, x.l.tenant, x.t)
 	x.l.window.Offer(now, x.p.Budget.HalfLife)
-	if x.p.tooCostly(d.Cost) {
+	if x.tooCostly(d.Cost) {
 		return e.bury(x.l, TooCostly, d.Attempt).verdict()
 	}
 	den, permit := x.own(d.Cost)
@@ -122,7 +122,7 @@ func (e *Engine) sendFresh(x *spot, with head, v *Verdict) {
 		e.rise(x.l, x.t)
 	}
 	e.unplace(x.l, x.t)
-	v.Kind, v.Attempt, v.Limit = Send, v.Ticket.Attempt, x.p.burst
+	v.Kind, v.Attempt, v.Limit = Send, v.Ticket.Attempt, x.burst()
 	v.Remaining = e.start(x, &v.Ticket, with)
 	if waits {
 		e.place(x.now, x.id)
@@ -132,7 +132,7 @@ func (e *Engine) sendFresh(x *spot, with head, v *Verdict) {
 // deny parks, or drops what the lane's own limits refuse if that is its choice.
 func (e *Engine) deny(x *spot, d Delivery, den denial) Verdict {
 	e.denials[den.reason]++
-	v := Verdict{Kind: Park, Reason: den.reason, At: den.at, Attempt: d.Attempt, Limit: x.p.burst}
+	v := Verdict{Kind: Park, Reason: den.reason, At: den.at, Attempt: d.Attempt, Limit: x.burst()}
 	if x.p.Drop && d.Attempt == 0 && (den.reason == ByRate || den.reason == ByCap) {
 		v.Kind = Drop
 		x.l.dropped++

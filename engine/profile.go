@@ -35,6 +35,7 @@ type profileKey struct {
 	horizon     time.Duration
 	timeout     time.Duration
 	maxAttempts uint32
+	group       GroupID
 	noBudget    bool
 	drop        bool
 }
@@ -111,7 +112,7 @@ func keyOf(q *Profile) profileKey {
 		rate: q.Rate, breaker: q.Breaker, budget: q.Budget,
 		quick: q.Schedule.QuickAttempts, quickBase: q.Schedule.QuickBase,
 		jitter: q.Schedule.SlowJitter, slow: string(slow),
-		horizon: q.Horizon, timeout: q.Timeout, maxAttempts: q.MaxAttempts,
+		horizon: q.Horizon, timeout: q.Timeout, maxAttempts: q.MaxAttempts, group: q.Group,
 		noBudget: q.NoBudget, drop: q.Drop,
 	}
 }

@@ -116,6 +116,9 @@ func (s *script) putLane(t *rapid.T, id LaneID) {
 		Profile: rapid.SampledFrom(s.profs).Draw(t, "profile"),
 		Paused:  rapid.IntRange(0, 9).Draw(t, "paused") == 0,
 	}}
+	if id%4 < 2 { // two of four share a contract with the others of their tenant
+		c.Profile.Group = GroupID(1 + c.Tenant)
+	}
 	fresh := int(id) >= len(s.w.lanes)
 	if !fresh {
 		if s.w.lanes[id].removed {
@@ -128,15 +131,14 @@ func (s *script) putLane(t *rapid.T, id LaneID) {
 		t.Fatal(err)
 	}
 	if fresh {
-		s.w.lanes = append(s.w.lanes, &twinLane{PutLane: c, paused: c.Paused, probesOut: map[Ticket]bool{}})
+		l := &twinLane{PutLane: c, paused: c.Paused, probesOut: map[Ticket]bool{}}
+		s.w.lanes = append(s.w.lanes, l)
+		s.w.contract(l).change(s.now, &c.Profile)
 		return
 	}
 	l := s.w.lanes[id]
-	c.Profile.Rate.Change(&l.level, s.now, &l.Profile.Rate)
-	if c.Profile.Rate != l.Profile.Rate {
-		l.starts = nil // another contract: its own intervals
-	}
 	l.PutLane = c
+	l.c.change(s.now, &c.Profile)
 	if c.NewURL {
 		if l.breaker.Phase(0) != breaker.Closed {
 			l.window2, l.row = 1, 0

@@ -108,6 +108,7 @@ type Ticket struct {
 	Host        HostID
 	Attempt     uint32 // attempts made before this one
 	Cost        uint32
+	Group       GroupID
 	Born        time.Duration
 	Started     time.Duration
 	Charged     float32 // slot seconds charged to virtual time at start
@@ -188,6 +189,7 @@ type Profile struct {
 	MaxAttempts uint32        // 0 means none but the horizon
 	Drop        bool          // deny action: drop instead of defer (own limits only: rate, cap)
 	Timeout     time.Duration // whole request; 0 means 15s
+	Group       GroupID       // lanes of one group share bucket and cap, and are given equal Rate and Cap; 0 is none
 }
 
 // LaneSpec describes a lane for Apply. Zero counters for a new one.

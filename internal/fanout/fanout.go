@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -192,8 +193,11 @@ func (f *Fanout) restoreLane(sub journal.Subscription, kept *journal.LaneState, 
 		return err
 	}
 	l := f.index.lanes[sub.Lane]
+	if deleted && kept != nil {
+		kept.Tokens = math.MaxInt64 // those of its lane are with whom it shared that
+	}
 	if kept != nil || crashed {
-		if err := f.restoreAccount(l, kept, open, crashed); err != nil {
+		if err := f.restoreAccount(l, kept, open, crashed && !deleted); err != nil {
 			return err
 		}
 	}

@@ -48,10 +48,11 @@ type index struct {
 	tenants map[string]*tenant
 	hosts   map[string]engine.HostID
 	names   []string // of hosts
+	groups  map[groupName]engine.GroupID
 }
 
 func newIndex() index {
-	return index{bySub: map[string]*lane{}, tenants: map[string]*tenant{}, hosts: map[string]engine.HostID{}}
+	return index{bySub: map[string]*lane{}, tenants: map[string]*tenant{}, hosts: map[string]engine.HostID{}, groups: map[groupName]engine.GroupID{}}
 }
 
 func (x *index) lane(id engine.LaneID) *lane {
@@ -191,18 +192,10 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 	if tn == nil {
 		return fmt.Errorf("%w: tenant: %q does not exist", ErrInvalid, s.Tenant)
 	}
-	profile, err := f.profile(tn, s)
+	enabled := l != nil && l.sub.Disabled != "" && s.Disabled == ""
+	timeout, err := f.putLane(tn, s, l != nil && l.sub.URL != s.URL && !restoring)
 	if err != nil {
 		return err
-	}
-	newURL := l != nil && l.sub.URL != s.URL && !restoring
-	enabled := l != nil && l.sub.Disabled != "" && s.Disabled == ""
-	err = f.engine.Apply(f.clock.now(), engine.PutLane{NewURL: newURL, LaneSpec: engine.LaneSpec{
-		Lane: engine.LaneID(s.Lane), Tenant: tn.id, Host: f.index.host(s.URL),
-		Profile: profile, Paused: s.Paused || s.Disabled != "",
-	}})
-	if err != nil {
-		return fmt.Errorf("fanout: subscription %s: %w", s.ID, err)
 	}
 	if enabled {
 		if err := f.engine.Apply(f.clock.now(), engine.PauseLane{Lane: l.id, Paused: s.Paused}); err != nil {
@@ -214,14 +207,29 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 		l.sub, l.backlog = s, newBacklog(s.Order)
 		f.index.add(l)
 	}
-	l.sub, l.timeout = s, profile.Timeout
+	l.sub, l.timeout = s, timeout
 	f.stateOrder(f.clock.now(), l)
-	return nil
+	return f.regroup(tn, &s)
 }
 
-// profile is what the engine must know of a subscription: its own limits, else its tier's.
-func (f *Fanout) profile(tn *tenant, s journal.Subscription) (engine.Profile, error) {
-	p := f.opts.Profile
+// putLane tells the engine of a subscription, and returns the timeout of its requests.
+func (f *Fanout) putLane(tn *tenant, s journal.Subscription, newURL bool) (time.Duration, error) {
+	profile, err := f.profile(tn, s)
+	if err != nil {
+		return 0, err
+	}
+	err = f.engine.Apply(f.clock.now(), engine.PutLane{NewURL: newURL, LaneSpec: engine.LaneSpec{
+		Lane: engine.LaneID(s.Lane), Tenant: tn.id, Host: f.index.host(s.URL),
+		Profile: profile, Paused: s.Paused || s.Disabled != "",
+	}})
+	if err != nil {
+		return 0, fmt.Errorf("fanout: subscription %s: %w", s.ID, err)
+	}
+	return profile.Timeout, nil
+}
+
+// contract sets rate and cap: the subscription's own, else its tier's.
+func contract(p *engine.Profile, tn *tenant, s *journal.Subscription) (err error) {
 	p.Cap = tn.tier.Cap
 	if s.Limits.Cap != nil {
 		p.Cap = *s.Limits.Cap
@@ -233,9 +241,21 @@ func (f *Fanout) profile(tn *tenant, s journal.Subscription) (engine.Profile, er
 	if rate == "" {
 		rate, burst = tn.tier.Rate, max(s.Limits.Burst, tn.tier.Burst)
 	}
-	var err error
 	if p.Rate, err = Rate(rate, burst); err != nil {
-		return p, fmt.Errorf("%w: rate: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: rate: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+// profile is what the engine must know of a subscription: its own limits, else its tier's; on a shared lane the
+// strictest.
+func (f *Fanout) profile(tn *tenant, s journal.Subscription) (engine.Profile, error) {
+	p := f.opts.Profile
+	if err := contract(&p, tn, &s); err != nil {
+		return p, err
+	}
+	if err := f.share(&p, tn, &s); err != nil {
+		return p, err
 	}
 	if s.Limits.Timeout > 0 {
 		p.Timeout = s.Limits.Timeout
@@ -285,5 +305,5 @@ func (f *Fanout) removeLane(l *lane) error {
 	if err := f.engine.Apply(now, engine.RemoveLane{Lane: l.id}); err != nil {
 		return fmt.Errorf("fanout: remove the lane of %s: %w", l.sub.ID, err)
 	}
-	return nil
+	return f.regroup(l.tenant, &l.sub)
 }
