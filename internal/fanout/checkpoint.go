@@ -123,7 +123,7 @@ func laneState(l *lane, v engine.LaneView) journal.LaneState {
 }
 
 func stored(r ref) journal.Ref {
-	out := journal.Ref{Position: r.pos, Stamp: r.stamp(), Attempt: r.attempt(), Reason: r.reason(), Due: r.due()}
+	out := journal.Ref{Position: r.pos(), Stamp: r.stamp(), Attempt: r.attempt(), Reason: r.reason(), Due: r.due()}
 	if r.run() {
 		out.Run = uint16(r.count())
 	}
@@ -144,7 +144,7 @@ func (f *Fanout) purgeOld(before int64) {
 			l.replay.gone(l, l.dead[n:n+1], nil)
 			f.journal.Record(f.record(l, journal.Purged, l.dead[n]))
 			f.release(l.dead[n])
-			delete(l.past, l.dead[n].pos)
+			delete(l.past, l.dead[n].pos())
 			n++
 		}
 		if gone := deliveries(l.dead[:n]); gone > 0 {
@@ -152,6 +152,7 @@ func (f *Fanout) purgeOld(before int64) {
 			f.resize(l)
 			f.forget(l, gone)
 			f.engine.Settle(now, l.id, engine.ToPurged, uint32(gone))
+			f.stateOrder(now, l)
 			f.dirty = true
 		}
 	}
@@ -176,16 +177,16 @@ func (f *Fanout) expireLane(now time.Duration, l *lane, before journal.Position)
 	f.writeLate(now, l)
 	parked := f.clock.ms(now - f.horizon())
 	old := l.backlog.takeIf(func(r ref) bool {
-		if p, again := l.past[r.pos]; again {
+		if p, again := l.past[r.pos()]; again {
 			return p.Revived < parked
 		}
-		return r.pos < before || r.pos.Held() && !r.due() && r.stamp() < parked
+		return r.pos() < before || r.pos().Held() && !r.due() && r.stamp() < parked
 	})
 	if len(old) == 0 {
 		return
 	}
 	for _, r := range old {
-		dead := newRef(r.pos, f.clock.ms(now), r.field(), engine.Expired, flagRecorded|r.word&flagRun)
+		dead := newRef(r.pos(), f.clock.ms(now), r.field(), engine.Expired, flagRecorded|r.word&flagRun).in(r.queue())
 		l.dead = append(l.dead, dead)
 		for one := dead; len(l.past) > 0 && one.count() > 0; one = one.next() {
 			f.died(l, one.first())

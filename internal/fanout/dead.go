@@ -124,7 +124,7 @@ func (r ref) next() ref {
 
 // letter is what memory knows of a dead delivery.
 func (f *Fanout) letter(l *lane, r ref) DeadLetter {
-	p := l.past[r.pos]
+	p := l.past[r.pos()]
 	d := DeadLetter{
 		Subscription: l.subID, Tenant: l.tenant.name, Reason: r.reason(), Died: time.UnixMilli(r.stamp()).UTC(),
 		First: r.reason(), FirstDied: time.UnixMilli(r.stamp()).UTC(), Deaths: 1, Replays: p.Replays, Attempts: p.Total(r.attempt()), at: r,
@@ -137,7 +137,7 @@ func (f *Fanout) letter(l *lane, r ref) DeadLetter {
 
 // fill reads the trigger.
 func (f *Fanout) fill(ctx context.Context, d *DeadLetter) {
-	d.Trigger, d.Err = f.journal.Load(ctx, d.at.pos)
+	d.Trigger, d.Err = f.journal.Load(ctx, d.at.pos())
 }
 
 // DeadLetter returns one dead letter with its history, newest first; whole reports whether the log still has all
@@ -156,7 +156,7 @@ func (f *Fanout) DeadLetter(ctx context.Context, subscription, trigger string) (
 	if err = f.journal.WaitFlushed(ctx, f.journal.Record()); err != nil { // its last record may be a moment old
 		return d, nil, false, err
 	}
-	history, whole, err = f.journal.History(ctx, l.id, r.pos, d.Trigger, d.Died)
+	history, whole, err = f.journal.History(ctx, l.id, r.pos(), d.Trigger, d.Died)
 	return d, history, whole, err
 }
 
@@ -173,16 +173,16 @@ func (f *Fanout) findDead(ctx context.Context, subscription, trigger string) (*l
 	dead := slices.Clone(l.dead)
 	f.mu.Unlock()
 	for _, r := range dead {
-		if known && r.pos == p {
+		if known && r.pos() == p {
 			return l, r, nil
 		}
 	}
 	for _, r := range dead {
-		if known && !r.pos.Held() {
+		if known && !r.pos().Held() {
 			continue
 		}
 		for ; r.count() > 0; r = r.next() {
-			t, err := f.journal.Load(ctx, r.pos)
+			t, err := f.journal.Load(ctx, r.pos())
 			if ctx.Err() != nil {
 				return nil, ref{}, ctx.Err()
 			}
@@ -238,7 +238,7 @@ func (f *Fanout) PurgeOne(ctx context.Context, subscription, trigger string) err
 		return err
 	}
 	f.mu.Lock()
-	n := f.purge(l, &Selection{}, map[journal.Position]struct{}{r.pos: {}})
+	n := f.purge(l, &Selection{}, map[journal.Position]struct{}{r.pos(): {}})
 	mark := f.journal.Record()
 	f.mu.Unlock()
 	if n == 0 {
@@ -270,7 +270,7 @@ func (f *Fanout) purge(l *lane, s *Selection, in map[journal.Position]struct{}) 
 	gone := l.takeDead(0, math.MaxInt, func(r ref) bool { return s.selects(r, in) })
 	l.replay.gone(l, gone.taken, nil)
 	for _, r := range gone.taken {
-		delete(l.past, r.pos)
+		delete(l.past, r.pos())
 		f.release(r)
 	}
 	n := deliveries(gone.taken)

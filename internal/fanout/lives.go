@@ -78,9 +78,9 @@ func (f *Fanout) ended(a *attempt, k journal.Kind) {
 
 // died moves the past of a delivery along that is dead again, if it has one; the caller holds the lock.
 func (f *Fanout) died(l *lane, r ref) {
-	if p, again := l.past[r.pos]; again {
-		l.past[r.pos] = p.Die(r.reason(), r.stamp())
-		f.count(l, r.pos, p, journal.Dead)
+	if p, again := l.past[r.pos()]; again {
+		l.past[r.pos()] = p.Die(r.reason(), r.stamp())
+		f.count(l, r.pos(), p, journal.Dead)
 	}
 }
 

@@ -102,6 +102,11 @@ func (f *Fanout) feed(now time.Duration, l *lane) {
 		return
 	}
 	r.look = now + replayLook
+	if l.backlog.ordered != nil {
+		r.released = now
+		f.take(now, l, min(room, len(l.backlog.ordered)))
+		return
+	}
 	if n == room && len(r.staged) > r.ahead/2 {
 		return
 	}
@@ -198,9 +203,9 @@ func (f *Fanout) revive(now time.Duration, l *lane, j *job, dead []ref) {
 	}
 	var groups [2][]ref // never attempted, and attempted
 	for _, d := range dead {
-		p := l.past[d.pos].Revive(j.Number, stored(d), ms)
-		l.past[d.pos] = p
-		groups[p.Base()] = append(groups[p.Base()], newRef(d.pos, ms, p.Base(), engine.None, flagRecorded))
+		p := l.past[d.pos()].Revive(j.Number, stored(d), ms)
+		l.past[d.pos()] = p
+		groups[p.Base()] = append(groups[p.Base()], newRef(d.pos(), ms, p.Base(), engine.None, flagRecorded).in(d.queue()))
 	}
 	j.count.Taken += uint64(len(dead))
 	for base, refs := range groups {
@@ -212,12 +217,21 @@ func (f *Fanout) revive(now time.Duration, l *lane, j *job, dead []ref) {
 	}
 	f.engine.Settle(now, l.id, engine.ToReplayed, uint32(len(dead)))
 	f.resize(l)
+	f.stateOrder(now, l)
 	f.dirty = true
 }
 
-// stage claims the next attempts of deliveries that begin alike.
+// stage claims the next attempts of deliveries that begin alike. On an ordered lane each goes to the front of its
+// queue at once, which nothing of the queue may pass.
 func (f *Fanout) stage(now time.Duration, l *lane, refs []ref) {
 	mark := f.recordEach(l, refs, journal.Record{Kind: journal.Claimed, Attempt: refs[0].attempt() + 1, At: f.clock.wall(now)})
+	if l.backlog.ordered != nil {
+		for _, r := range slices.Backward(refs) {
+			q := l.backlog.of(r.queue())
+			q.claimed = append([]claim{{r, mark}}, q.claimed...)
+		}
+		return
+	}
 	for _, r := range refs {
 		l.replay.staged = append(l.replay.staged, claim{r, mark})
 	}

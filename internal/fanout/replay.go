@@ -41,7 +41,7 @@ func (p *part) wants(l *lane) func(ref) bool {
 		if !p.sel.selects(r, p.in) {
 			return false
 		}
-		past, again := l.past[r.pos]
+		past, again := l.past[r.pos()]
 		return !again || past.Job == 0 || past.Job != p.Number // what it took before has died again
 	}
 }
@@ -136,9 +136,35 @@ func (f *Fanout) partsOf(ctx context.Context, j *job, lanes []*lane) (map[*lane]
 		if err != nil {
 			return nil, err
 		}
+		f.findQueues(l, &j.sel)
 		parts[l] = &part{job: j, in: in}
 	}
 	return parts, nil
+}
+
+// findQueues gives the dead letters of a lane that is ordered by key their queues: after a restart nobody knows
+// them.
+func (f *Fanout) findQueues(l *lane, s *Selection) {
+	f.mu.Lock()
+	keyed := l.sub.Order == journal.OrderKey
+	dead := slices.Clone(l.dead)
+	f.mu.Unlock()
+	if !keyed {
+		return
+	}
+	queues := make(map[journal.Position]uint8)
+	for _, r := range dead {
+		for ; r.count() > 0 && s.takes(r); r = r.next() {
+			queues[r.pos()] = f.recoverOrder(l, r.first()).queue()
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, r := range l.dead {
+		if q, known := queues[r.pos()]; known && !r.run() {
+			l.dead[i] = r.in(q)
+		}
+	}
 }
 
 // left counts what parts would take now.
@@ -365,7 +391,7 @@ func (f *Fanout) endReplays(now time.Duration, l *lane) {
 	}
 	dead := map[journal.Position]bool{}
 	for _, r := range l.dead {
-		dead[r.pos] = true
+		dead[r.pos()] = true
 	}
 	for pos, p := range l.past {
 		switch {

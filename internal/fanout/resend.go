@@ -64,7 +64,7 @@ func (f *Fanout) mayResend(ctx context.Context, t *journal.Trigger, id string) (
 	}
 	l := lanes[0]
 	f.mu.Lock()
-	seen := slices.Contains(t.Audience.Tenants, l.tenant.name) || t.Audience.Broadcast && granted(l.tenant, t.Topic)
+	seen := slices.Contains(t.Audience.Tenants, l.tenant.name) || t.Audience.Broadcast && l.tenant.granted(t)
 	disabled := l.sub.Disabled
 	f.mu.Unlock()
 	switch {
@@ -88,7 +88,7 @@ func (f *Fanout) atRest(l *lane, p journal.Position) error {
 		return fmt.Errorf("%w: subscription %q", ErrNotFound, l.subID)
 	}
 	busy := p >= f.cursor || f.decided != nil
-	at := func(r ref) { busy = busy || r.pos == p }
+	at := func(r ref) { busy = busy || r.pos() == p }
 	for a := range f.open {
 		busy = busy || a.lane == l && (a.pos == p || a.trigger != nil && a.trigger.Position == p)
 	}
@@ -107,11 +107,11 @@ func (f *Fanout) atRest(l *lane, p journal.Position) error {
 
 // resend parks a delivery that was settled, or never was, as a new one; the caller holds the lock.
 func (f *Fanout) resend(now time.Duration, l *lane, t *journal.Trigger) {
-	r := newRef(t.Position, f.clock.ms(now), 0, engine.None, flagRecorded)
+	r := newRef(t.Position, f.clock.ms(now), 0, engine.None, flagRecorded).in(l.queueOf(t))
 	if l.past == nil {
 		l.past = make(map[journal.Position]journal.Past)
 	}
-	l.past[r.pos] = journal.Past{Revived: f.clock.ms(now)}
+	l.past[r.pos()] = journal.Past{Revived: f.clock.ms(now)}
 	rec := f.record(l, journal.Resent, r)
 	rec.At = f.clock.wall(now)
 	f.journal.Record(rec)

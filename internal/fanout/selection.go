@@ -75,15 +75,15 @@ func (f *Fanout) within(ctx context.Context, l *lane, s *Selection) (map[journal
 	f.mu.Unlock()
 	in := make(map[journal.Position]struct{})
 	for _, r := range dead {
-		if !s.takes(r) || !r.pos.Held() && (r.pos < zone.low || r.pos >= zone.high) {
+		if !s.takes(r) || !r.pos().Held() && (r.pos() < zone.low || r.pos() >= zone.high) {
 			continue
 		}
 		for ; r.count() > 0; r = r.next() {
-			if !r.pos.Held() && r.pos >= zone.surelyFrom && r.pos < zone.surelyTo {
-				in[r.pos] = struct{}{}
+			if !r.pos().Held() && r.pos() >= zone.surelyFrom && r.pos() < zone.surelyTo {
+				in[r.pos()] = struct{}{}
 				continue
 			}
-			t, err := f.journal.Load(ctx, r.pos)
+			t, err := f.journal.Load(ctx, r.pos())
 			if errors.Is(err, journal.ErrNotFound) || errors.Is(err, journal.ErrTrimmed) {
 				continue // settled meanwhile
 			}
@@ -91,7 +91,7 @@ func (f *Fanout) within(ctx context.Context, l *lane, s *Selection) (map[journal
 				return nil, err
 			}
 			if s.accepted(t) {
-				in[r.pos] = struct{}{}
+				in[r.pos()] = struct{}{}
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func (s *Selection) selects(r ref, in map[journal.Position]struct{}) bool {
 	if !s.takes(r) {
 		return false
 	}
-	_, inside := in[r.pos]
+	_, inside := in[r.pos()]
 	return in == nil || inside
 }
 
@@ -197,8 +197,8 @@ func split(run ref, most int, pick func(ref) bool, taken *[]ref) (left []ref, re
 			*taken, n = append(*taken, one), n+1
 			continue
 		}
-		if last := len(left) - 1; last >= 0 && left[last].pos+journal.Position(left[last].count()) == one.pos {
-			left[last] = newRef(left[last].pos, one.stamp(), uint32(left[last].count()+1), one.reason(), flagRecorded|flagRun)
+		if last := len(left) - 1; last >= 0 && left[last].pos()+journal.Position(left[last].count()) == one.pos() {
+			left[last] = newRef(left[last].pos(), one.stamp(), uint32(left[last].count()+1), one.reason(), flagRecorded|flagRun).in(one.queue())
 			continue
 		}
 		left = append(left, one)
@@ -212,11 +212,11 @@ func (f *Fanout) recordEach(l *lane, refs []ref, like journal.Record) (mark jour
 	like.Partition, like.Lane = l.part, l.id
 	for chunk := range slices.Chunk(refs, moveMost) {
 		rec := like
-		rec.Position, rec.N = chunk[0].pos, uint32(len(chunk))
+		rec.Position, rec.N = chunk[0].pos(), uint32(len(chunk))
 		if !contiguous(chunk) {
 			rec.Positions = make([]journal.Position, len(chunk))
 			for i, r := range chunk {
-				rec.Positions[i] = r.pos
+				rec.Positions[i] = r.pos()
 			}
 		}
 		mark = f.journal.Record(rec)
@@ -226,7 +226,7 @@ func (f *Fanout) recordEach(l *lane, refs []ref, like journal.Record) (mark jour
 
 func contiguous(refs []ref) bool {
 	for i, r := range refs {
-		if !r.pos.Held() || r.pos != refs[0].pos+journal.Position(i) {
+		if !r.pos().Held() || r.pos() != refs[0].pos()+journal.Position(i) {
 			return len(refs) == 1
 		}
 	}
