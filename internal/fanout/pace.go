@@ -201,18 +201,19 @@ func (f *Fanout) revive(now time.Duration, l *lane, j *job, dead []ref) {
 	if l.past == nil {
 		l.past = make(map[journal.Position]journal.Past)
 	}
-	var groups [2][]ref // never attempted, and attempted
+	refs := make([]ref, 0, len(dead))
 	for _, d := range dead {
 		p := l.past[d.pos()].Revive(j.Number, stored(d), ms)
 		l.past[d.pos()] = p
-		groups[p.Base()] = append(groups[p.Base()], newRef(d.pos(), ms, p.Base(), engine.None, flagRecorded).in(d.queue()))
+		refs = append(refs, newRef(d.pos(), ms, p.Base(), engine.None, flagRecorded).in(d.queue()))
+	}
+	groups := alike(refs)
+	if l.backlog.ordered != nil {
+		slices.Reverse(groups) // each goes in front
 	}
 	j.count.Taken += uint64(len(dead))
-	for base, refs := range groups {
-		if len(refs) == 0 {
-			continue
-		}
-		f.recordEach(l, refs, journal.Record{Kind: journal.Revived, Attempt: uint32(base), Ref: uint64(j.Number), At: f.clock.wall(now)})
+	for _, refs := range groups {
+		f.recordEach(l, refs, journal.Record{Kind: journal.Revived, Attempt: refs[0].attempt(), Ref: uint64(j.Number), At: f.clock.wall(now)})
 		f.stage(now, l, refs)
 	}
 	f.engine.Settle(now, l.id, engine.ToReplayed, uint32(len(dead)))
@@ -242,16 +243,26 @@ func (f *Fanout) restage(now time.Duration, l *lane) {
 	if l.replay == nil || len(l.replay.staged) == 0 {
 		return
 	}
-	var groups [2][]ref
-	for _, c := range l.replay.staged {
-		groups[c.attempt()] = append(groups[c.attempt()], c.ref)
+	refs := make([]ref, len(l.replay.staged))
+	for i, c := range l.replay.staged {
+		refs[i] = c.ref
 	}
 	l.replay.staged = nil
-	for _, refs := range groups {
-		if len(refs) > 0 {
-			f.stage(now, l, refs)
+	for _, refs := range alike(refs) {
+		f.stage(now, l, refs)
+	}
+}
+
+// alike cuts references into neighbours with as many attempts.
+func alike(refs []ref) (groups [][]ref) {
+	for i, r := range refs {
+		if last := len(groups) - 1; i > 0 && refs[i-1].attempt() == r.attempt() {
+			groups[last] = append(groups[last], r)
+		} else {
+			groups = append(groups, []ref{r})
 		}
 	}
+	return groups
 }
 
 // staged are those of a lane, in no promised order.

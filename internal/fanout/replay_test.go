@@ -674,3 +674,33 @@ func TestRetentionCountsFromTheLastDeath(t *testing.T) {
 		t.Errorf("%+v: not purged by the last", s.Counters)
 	}
 }
+
+// On an ordered lane that stops at a dead letter, its replay goes before what waits behind it, over a crash too.
+func TestAReplayKeepsTheOrder(t *testing.T) {
+	for _, order := range []string{journal.OrderAll, journal.OrderKey} {
+		t.Run(order, func(t *testing.T) {
+			b := start(t, easyBudget)
+			b.tenant("acme")
+			sub := b.ordered("acme", "hook", order, journal.OnDeadStop, journal.Limits{})
+			b.answers("hook", func(int, *delivery.Request) delivery.Outcome { return rejected() })
+			want := b.post(1, "acme")
+			b.until(sub, "death", func(s LaneStatus) bool { return s.Counters.Dead == 1 })
+			want = append(want, b.post(20, "acme")...)
+			b.until(sub, "waiting", func(s LaneStatus) bool { return s.Counters.Parked == 20 })
+			b.answers("hook", nil)
+			b.crash()
+			r := b.replay(Selection{Subscription: sub})
+			b.job(r.ID, "the end", isDone)
+			b.until(sub, "delivery", delivered(21))
+			reqs := b.to.requests(url("hook"))[1:]
+			if len(reqs) != 21 {
+				t.Fatalf("%d requests, want 21", len(reqs))
+			}
+			for i, q := range reqs {
+				if q.ID != want[i].ID {
+					t.Fatalf("delivery %d is %s, want %s", i, q.ID, want[i].ID)
+				}
+			}
+		})
+	}
+}
