@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -82,4 +83,81 @@ func (a *appender) keyed(id string) (Position, bool) {
 	defer a.flushing.Unlock()
 	u, ok := a.tail.keys.find(keyID(hash[:16]), time.Now())
 	return u.position, ok
+}
+
+// Completion returns, by lane, the newest record of each delivery of a trigger, read from its acceptance on. whole is
+// false when the log was trimmed meanwhile, or when there is more behind it than one call reads. A lane without a record has
+// not settled it yet, or never had it.
+func (j *Journal) Completion(ctx context.Context, t *Trigger) (last map[engine.LaneID]Record, whole bool, err error) {
+	s, err := j.link.span(ctx, outcomesStream)
+	if err != nil {
+		return nil, false, err
+	}
+	from, err := j.outcomesAt(ctx, t.Accepted.Add(-time.Second), s.last+1)
+	if err != nil {
+		return nil, false, err
+	}
+	c := completion{at: t.Position, last: make(map[engine.LaneID]Record), held: make(map[engine.LaneID]Position)}
+	read := 0
+	err = j.link.each(ctx, outcomesStream, max(from, 1), s.last, func(m message) error {
+		if read += len(m.data); read > ledgerMost {
+			return errEnough
+		}
+		kind, h, err := decodeHeader(m.data)
+		if err != nil || kind != kindRecords {
+			return err
+		}
+		if again, err := repeatedOutcome(ctx, j.link, m.seq, h); err != nil || again {
+			return err
+		}
+		_, recs, err := decodeRecords(m.data)
+		for i := range recs {
+			if j.epochs.valid(h, m.seq, recs[i].Partition) {
+				c.see(&recs[i])
+			}
+		}
+		return err
+	})
+	if errors.Is(err, errEnough) {
+		return c.last, false, nil
+	}
+	return c.last, from > s.first || s.first <= 1, err
+}
+
+var errEnough = errors.New("journal: read enough")
+
+// completion follows the deliveries of one trigger.
+type completion struct {
+	at   Position
+	last map[engine.LaneID]Record
+	held map[engine.LaneID]Position // their names in HELD
+}
+
+func (c *completion) see(r *Record) {
+	was, known := c.last[r.Lane]
+	held, moved := c.held[r.Lane]
+	switch {
+	case r.Kind == Held:
+		if i := slices.Index(r.Positions, c.at); i >= 0 {
+			c.held[r.Lane] = HeldPosition(r.Ref, i)
+		}
+	case r.Kind == LaneCancelled:
+		if known && c.at <= r.Position && was.waits() {
+			was.Kind, was.At = Cancelled, r.At
+			c.last[r.Lane] = was
+		}
+	case r.about(c.at), moved && r.about(held):
+		one := *r
+		one.Position, one.Positions, one.N = c.at, nil, 0
+		c.last[r.Lane] = one
+	}
+}
+
+// waits reports whether the delivery goes on after the record.
+func (r *Record) waits() bool {
+	switch r.Kind {
+	case Failed, Parked, Claimed, Revived, Resent:
+		return true
+	}
+	return false
 }

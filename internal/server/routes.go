@@ -79,6 +79,7 @@ var routes = []route{
 	{"GET", "/v1/replays/{id}", admin | tenant, 200, nil, nil, replayView{}, "Show a replay", (*Server).getReplay},
 	{"POST", "/v1/replays/{id}/cancel", admin | tenant, 200, nil, nil, replayView{}, "Cancel a replay", (*Server).cancelReplay},
 	{"POST", "/v1/replays/{id}/resume", admin | tenant, 200, nil, nil, replayView{}, "Let a cancelled replay go on", (*Server).resumeReplay},
+	{"GET", "/v1/triggers/{id}", admin | tenant, 200, nil, nil, completionView{}, "Show what became of a trigger", (*Server).getTrigger},
 	{"POST", "/v1/triggers/{id}/resend", admin | tenant, 202, nil, resendIn{}, resentView{}, "Deliver a trigger once more", (*Server).resend},
 
 	{"GET", "/v1/lanes", admin | tenant, 200, pagingByTenant, nil, page[laneView]{}, "List lanes", (*Server).listLanes},
