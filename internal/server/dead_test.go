@@ -121,6 +121,15 @@ func TestDeadLettersAreListedShownReplayedAndPurged(t *testing.T) {
 	}
 	want := account{Offered: 5, Delivered: 4, Cancelled: 1, Balanced: true}
 	until(t, "the account", func() bool { return s.laneOf(sub).Account == want })
+	var fate completionView
+	until(t, "what became of the first", func() bool {
+		s.must(200, s.do("GET", "/v1/triggers/"+ids[0], nil)).into(t, &fate)
+		return len(fate.Fates) == 1 && fate.Fates[0].State == "delivered"
+	})
+	if !fate.Complete || !fate.Whole || fate.ID != ids[0] || fate.Topic != "a.b" {
+		t.Errorf("%+v", fate)
+	}
+	s.must(404, s.do("GET", "/v1/triggers/msg_pnone", nil))
 	var purged purgeView
 	s.must(200, s.do("POST", "/v1/dead/purge", strings.NewReader(`{"tenant":"acme","dry_run":true}`))).into(t, &purged)
 	if purged.Purged != 0 || !purged.DryRun {
