@@ -24,7 +24,7 @@ const (
 	replayLeast = 100 * time.Millisecond // after a failure, doubling
 	replayMost  = 10 * time.Second
 	replayAgain = time.Second           // a lane that is never quiet lets one of a replay in as often
-	liveFor     = 50 * time.Millisecond // tokens left to the live stream: what it offers in that time
+	liveFor     = 100 * time.Millisecond // tokens left to the live stream: what it offers in that time
 )
 
 // replay is how the replays of one lane are paced.

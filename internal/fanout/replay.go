@@ -446,7 +446,10 @@ func (f *Fanout) resumeLoop() {
 			lanes, err = nil, nil
 		}
 		parts, err2 := f.partsOf(f.ctx, j, lanes)
-		if err = errors.Join(err, err2); err != nil {
+		if err = errors.Join(err, err2); f.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
 			f.log.Error("a replay does not go on until it is cancelled and resumed, or until the next start", "replay", j.ID, "error", err)
 			continue
 		}
