@@ -8,6 +8,7 @@
 // of their own: this program, started again with a role.
 //
 //	core.go     limiter and engine alone
+//	redis.go    shared quotas in Redis
 //	deliver.go  what a delivery costs
 //	ingest.go   how many triggers a second become durable
 //	isolate.go  healthy tenants beside a black hole, protections on and off
@@ -43,6 +44,7 @@ var rows = []row{
 	{"lanes", "heap of 50,000 lanes, each after at least one delivery", (*bench).laneMemory},
 	{"registry", "what the driver keeps of a subscription beside the engine's lane", (*bench).registryMemory},
 	{"round", "a measuring round with 50,000 active tenants; CPU time", (*bench).measuringRound},
+	{"redis", "decisions a second against one Redis, beside redis_rate on the same, for one limit and for three", (*bench).redis},
 	{"cpu", "deliveries per CPU second: journal, signing, outcomes against a bare net/http loop", (*bench).perCPUSecond},
 	{"alloc", "bytes allocated per delivery by size of the payload", (*bench).allocation},
 	{"ingest", "durable ingest of 900-byte triggers, synced", (*bench).ingest},
