@@ -14,6 +14,7 @@ type tally struct {
 	offered   uint32
 	delivered uint32 // before the span's end
 	prompt    uint32 // first sent within promptIn
+	started   uint32 // first attempts that began in the span, whenever they were offered
 }
 
 // group is a group of tenants as it runs.
@@ -114,7 +115,7 @@ func (b *book) denied(now time.Duration, l *lane, r engine.Reason) {
 }
 
 // gated counts one that a gate keeps waiting.
-func (b *book) gated(l *lane, _ time.Duration) { l.group.Parked++ }
+func (b *book) gated(l *lane) { l.group.Parked++ }
 
 // wait counts what waits, parked or in memory.
 func (b *book) wait(l *lane, by int) {
@@ -124,7 +125,7 @@ func (b *book) wait(l *lane, by int) {
 }
 
 // drop counts one that is lost: nobody will try it again.
-func (b *book) drop(l *lane, _ time.Duration) { l.group.Lost++ }
+func (b *book) drop(l *lane) { l.group.Lost++ }
 
 // started counts a slot that is taken.
 func (b *book) started(now time.Duration, l *lane, k *engine.Ticket, born time.Duration) {
@@ -133,6 +134,9 @@ func (b *book) started(now time.Duration, l *lane, k *engine.Ticket, born time.D
 	g.out++
 	g.Attempts++
 	b.now(g, now).Attempts++
+	if k.Attempt == 0 && b.measure.Has(now) {
+		l.tenant.started++
+	}
 	if k.Attempt > 0 {
 		g.Retries++
 	} else if now-born <= promptIn && b.measure.Has(born) {

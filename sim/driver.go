@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/limit"
+	"github.com/fairlane-dev/fairlane/retry"
 )
 
 // driver drives one engine in virtual time. It calls it as internal/fanout does: a fresh delivery
@@ -25,6 +26,9 @@ type driver struct {
 	attempts []attempt
 	free     []uint32 // places in attempts
 	gates    []gateState
+	all      retry.Window // of all pooled lanes
+	pool     retry.Pool
+	paid     retry.Budget
 
 	book book
 }
@@ -47,7 +51,8 @@ type attempt struct {
 	ticket engine.Ticket
 	answer answer
 	born   time.Duration
-	effect uint64 // flagEffect if an earlier attempt had its effect
+	spent  retry.Permit // of the pooled budget
+	effect uint64       // flagEffect if an earlier attempt had its effect
 }
 
 const (
@@ -209,7 +214,7 @@ func (d *driver) offer(id uint32, born time.Duration) {
 	case engine.Bury:
 		l.group.Dead++
 	case engine.Drop:
-		d.book.drop(l, born)
+		d.book.drop(l)
 	}
 	d.rewake()
 }
@@ -247,6 +252,10 @@ func (d *driver) start(k engine.Ticket, born time.Duration, effect uint64) {
 	id := d.place()
 	d.attempts[id] = attempt{ticket: k, born: born, effect: effect}
 	l := &d.lanes[k.Lane]
+	if l.spec.Pooled && k.Attempt > 0 && !d.pooled(id) {
+		d.events.push(d.now, anEnd, id)
+		return
+	}
 	d.book.started(d.now, l, &k, born)
 	if g := d.holdOf(l); g >= 0 && !d.held(g, id) {
 		return
@@ -273,6 +282,27 @@ func (d *driver) send(id uint32) {
 	d.events.push(d.now+a.answer.after, anEnd, id)
 }
 
+// pooled pays a retry from the budget of all pooled lanes. Refused, the attempt ends as not sent.
+func (d *driver) pooled(id uint32) bool {
+	a := &d.attempts[id]
+	a.spent, _ = d.paid.Ask(&d.all, &d.pool, d.now)
+	if a.spent == retry.Refused {
+		a.answer.result.Kind = engine.NotSent
+		return false
+	}
+	d.paid.Spend(&d.all, &d.pool, d.now, a.spent)
+	return true
+}
+
+// count tells the pooled budget how an attempt ended.
+func (d *driver) count(a *attempt) {
+	if a.answer.result.Kind == engine.OK {
+		d.paid.Succeeded(&d.all, &d.pool, d.now, a.spent, a.ticket.Started)
+		return
+	}
+	d.paid.Failed(&d.all, d.now)
+}
+
 // end is what the service does with an answer.
 func (d *driver) end(id uint32) {
 	a := d.attempts[id]
@@ -283,7 +313,12 @@ func (d *driver) end(id uint32) {
 		d.book.effect(l, a.effect)
 		a.effect = flagEffect
 	}
-	d.book.ended(d.now, l, &a.ticket)
+	if a.answer.result.Kind != engine.NotSent {
+		d.book.ended(d.now, l, &a.ticket)
+		if l.spec.Pooled {
+			d.count(&a)
+		}
+	}
 	v := d.engine.Finish(d.now, a.ticket, a.answer.result)
 	d.watch(Ended, lane, &v)
 	switch v.Kind {
@@ -292,7 +327,7 @@ func (d *driver) end(id uint32) {
 	case engine.Bury:
 		l.group.Dead++
 	case engine.Drop:
-		d.book.drop(l, a.born)
+		d.book.drop(l)
 	default:
 		d.park(lane, &a, &v)
 	}

@@ -94,66 +94,73 @@ func (d *driver) figures() *Figures {
 	return f
 }
 
-// shares judges every tenant by the whole measured span. Its entitlement, in deliveries, is the
-// smaller of what it offered, what its contract lets through, and its max-min share of the slots
-// at its mean slot time; served is what was first sent within a second of its offer.
+// shares judges every tenant by the whole measured span, as the engine judges each second. Whose
+// demand is within its max-min share of the slots and its contract is entitled to all that it
+// offered, each sent within a second; whose demand is above, to the smaller of both, by what it
+// started.
 func (d *driver) shares(f *Figures) {
 	b := &d.book
 	span := (b.measure.To - b.measure.From).Seconds()
-	mean := make([]float64, len(b.tenants)) // slot-seconds a delivery
 	contract := d.contracts(span)
-	demands := make([]fair.Demand, len(b.tenants))
+	demands, level := make([]fair.Demand, len(b.tenants)), make([]float64, len(b.tenants))
 	for i := range b.tenants {
-		g, weight := &b.groups[d.setup.Tenants[i].Group], d.setup.Tenants[i].Weight
-		if g.Delivered > 0 {
-			mean[i] = d.workOf(g)
-		}
 		want := min(float64(b.tenants[i].offered), contract[i])
-		demands[i] = fair.Demand{Want: want * mean[i] / span, Weight: float64(max(weight, 1))}
+		demands[i] = fair.Demand{Want: want * d.workOf(i) / span, Weight: float64(max(d.setup.Tenants[i].Weight, 1))}
 	}
-	level := make([]float64, len(demands))
 	new(fair.Sharer).MaxMin(float64(b.slots), demands, level)
 	var delivered, served []float64
-	sums := make([][2]float64, len(b.groups))
 	for i := range b.tenants {
 		t := &b.tenants[i]
 		out := Tally{Offered: t.offered, Delivered: t.delivered, Prompt: t.prompt, Served: -1}
-		sum := &sums[d.setup.Tenants[i].Group]
-		sum[0] += float64(t.delivered)
-		sum[1] += float64(t.offered)
 		if t.offered > 0 {
 			delivered = append(delivered, float64(t.delivered)/float64(t.offered))
 		}
-		entitled := min(float64(t.offered), contract[i])
-		if mean[i] > 0 {
-			entitled = min(entitled, level[i]*span/mean[i])
+		entitled := contract[i]
+		if work := d.workOf(i); work > 0 {
+			entitled = min(entitled, level[i]*(1+1e-9)*span/work)
 		}
-		if entitled > 0 {
-			out.Served = min(float64(t.prompt)/entitled, 1)
+		if out.Served = t.served(entitled); out.Served >= 0 {
 			served = append(served, out.Served)
-			if out.Served < shortBelow {
-				f.ShortChanged++
-			}
+		}
+		if out.Served >= 0 && out.Served < shortBelow {
+			f.ShortChanged++
 		}
 		f.Tenants = append(f.Tenants, out)
 	}
-	for i, s := range sums {
-		if s[1] > 0 {
-			f.Groups[i].DeliveredShare = s[0] / s[1]
-		}
-	}
 	f.Jain, f.Served = fair.Jain(delivered), fair.Jain(served)
+	d.groupShares(f)
+}
+
+// served is served/entitled, -1 without entitlement.
+func (t *tally) served(entitled float64) float64 {
+	switch {
+	case entitled <= 0 || t.offered == 0:
+		return -1
+	case entitled >= float64(t.offered):
+		return float64(t.prompt) / float64(t.offered)
+	}
+	return min(float64(t.started)/entitled, 1)
+}
+
+func (d *driver) groupShares(f *Figures) {
+	delivered, offered := make([]float64, len(f.Groups)), make([]float64, len(f.Groups))
+	for i, t := range f.Tenants {
+		g := d.setup.Tenants[i].Group
+		delivered[g] += float64(t.Delivered)
+		offered[g] += float64(t.Offered)
+	}
+	for g := range f.Groups {
+		f.Groups[g].DeliveredShare = delivered[g] / max(offered[g], 1)
+	}
 }
 
 const shortBelow = 0.97
 
-// workOf is the mean time that the endpoints of a group worked on one delivery, waits in the slot
-// aside.
-func (d *driver) workOf(g *group) float64 {
-	if g.answers == 0 {
-		return 0
-	}
-	return g.work / float64(g.answers)
+// workOf is the mean time in seconds that the endpoints of a tenant's group worked on a delivery,
+// waits inside the slot aside; 0 if none was delivered.
+func (d *driver) workOf(tenant int) float64 {
+	g := &d.book.groups[d.setup.Tenants[tenant].Group]
+	return g.work / float64(max(g.answers, 1))
 }
 
 // contracts returns what each tenant's own contracts let through in a span, from full buckets.

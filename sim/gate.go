@@ -50,9 +50,9 @@ func (d *driver) passes(gate int32, born time.Duration, lane uint32) bool {
 	if g.waiting.n == 0 && g.Rate.Take(&g.level, d.now, 1).Allowed {
 		return true
 	}
-	d.book.gated(l, born)
+	d.book.gated(l)
 	if g.Bound > 0 && g.waiting.n >= g.Bound {
-		d.book.drop(l, born)
+		d.book.drop(l)
 		return false
 	}
 	d.book.wait(l, 1)
@@ -113,7 +113,7 @@ func (d *driver) leave(hold, late bool, x gated) {
 	l := &d.lanes[x.id]
 	d.book.wait(l, -1)
 	if late {
-		d.book.drop(l, x.born)
+		d.book.drop(l)
 		return
 	}
 	d.offer(x.id, x.born)

@@ -62,6 +62,7 @@ type Lane struct {
 	Endpoint Endpoint
 	Server   *Server // shared by the lanes that name it; nil: unlimited capacity
 	Gate     *Gate   // its contract, outside of the engine; nil for none
+	Pooled   bool    // its retries are paid from one budget of all such lanes, outside of the engine
 }
 
 // Step is what was decided at an instant.
