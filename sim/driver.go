@@ -127,35 +127,38 @@ func (d *driver) addLane(i int, servers map[*Server]*pool) error {
 	return nil
 }
 
-// run handles events and ticks until nothing is left, or the drain is over.
-func (d *driver) run() {
+// run handles events and ticks until nothing is left, or the drain is over. It reports false if it
+// was stopped.
+func (d *driver) run() bool {
 	end := d.setup.Until + d.setup.Drain
-	for n := 0; ; n++ {
-		if n&0xffff == 0 && d.setup.Progress != nil {
-			d.setup.Progress(d.now)
+	for n := 0; d.step(end); n++ {
+		if n&0xffff == 0 && d.setup.Progress != nil && !d.setup.Progress(d.now) {
+			return false
 		}
-		e := d.events.top()
-		if e == nil && d.settled() {
-			break
+	}
+	d.book.close(d.now)
+	return true
+}
+
+// step handles the next event or tick, if it is not after the end.
+func (d *driver) step(end time.Duration) bool {
+	e := d.events.top()
+	switch {
+	case e == nil && d.settled():
+		return false
+	case e == nil || d.tickAt < e.at || d.tickAt == e.at && e.class() == anArrival:
+		if d.tickAt > end {
+			return false
 		}
-		if e == nil || d.tickAt < e.at || d.tickAt == e.at && e.class() == anArrival {
-			if d.tickAt > end {
-				break
-			}
-			d.to(d.tickAt)
-			d.tick()
-			continue
-		}
-		if e.at > end {
-			break
-		}
+		d.to(d.tickAt)
+		d.tick()
+	case e.at > end:
+		return false
+	default:
 		d.to(e.at)
 		d.handle(e)
 	}
-	d.book.close(d.now)
-	if d.setup.Progress != nil {
-		d.setup.Progress(end)
-	}
+	return true
 }
 
 // settled reports whether nothing waits and nothing is in flight: ticks alone would go on for ever.

@@ -37,8 +37,8 @@ type Setup struct {
 	Measure Span          // figures of a span count what was first offered in it; zero: until Until
 	Bin     time.Duration // of the series over time; 0 means 1s
 
-	Watch    func(Step)          // told every verdict and grant, in order; may be nil
-	Progress func(time.Duration) // told the instant now and then; may be nil
+	Watch    func(Step)               // told every verdict and grant, in order; may be nil
+	Progress func(time.Duration) bool // told the instant now and then, and reports whether to go on; may be nil
 }
 
 // Span is from an instant, included, to another, excluded.
@@ -85,8 +85,11 @@ const (
 	Granted                 // Next
 )
 
-// ErrSetup wraps every error about a Setup.
-var ErrSetup = errors.New("sim: setup")
+// ErrSetup wraps every error about a Setup. ErrStopped is Run's when Progress said so.
+var (
+	ErrSetup   = errors.New("sim: setup")
+	ErrStopped = errors.New("sim: stopped")
+)
 
 func (s *Setup) check() error {
 	for i, t := range s.Tenants {
@@ -130,6 +133,8 @@ func Run(s *Setup) (*Figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.run()
+	if !d.run() {
+		return nil, ErrStopped
+	}
 	return d.figures(), nil
 }

@@ -51,10 +51,24 @@ func (s *Scenario) checkNames(r *reader) {
 			}
 		}
 	}
+	s.checkFigures(r, "columns", s.Columns)
+	for i, p := range s.Pictures {
+		at := fmt.Sprintf("pictures[%d]", i)
+		if (len(p.Figures) > 0) == (p.Series != "") || len(p.Figures) > 0 && p.Axis == "" {
+			r.at(at, "must have figures and axis, or a series")
+		}
+		s.checkFigures(r, at+".figures", p.Figures)
+		if p.Series != "" && !slices.ContainsFunc(s.groups, func(g Group) bool { return g.Name == p.Group }) {
+			r.at(at+".group", "must be one of the groups")
+		}
+	}
+}
+
+func (s *Scenario) checkFigures(r *reader, at string, figures []string) {
 	known := s.figureNames()
-	for _, c := range s.Columns {
-		if len(known) > 0 && !slices.Contains(known, c) {
-			r.at("columns", fmt.Sprintf("must be figures of this scenario, found %q; known here: %s", c, strings.Join(known, ", ")))
+	for _, c := range figures {
+		if !slices.Contains(known, c) {
+			r.at(at, fmt.Sprintf("must be figures of this scenario, found %q; known here: %s", c, strings.Join(known, ", ")))
 		}
 	}
 }

@@ -3,6 +3,8 @@ package scenario
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
@@ -14,11 +16,11 @@ import (
 
 // Options of Run. The zero value is a full run with seed 1.
 type Options struct {
-	Seed     uint64                         // 0 means 1
-	Part     float64                        // kind delivery: runs this part of the population on as small a platform; 0 means all
-	Only     string                         // this policy alone
-	Progress func(row string, part float64) // told how far a row is, 0 to 1; may be nil
-	Watch    func(sim.Step)                 // told every verdict; may be nil
+	Seed     uint64                              // 0 means 1
+	Part     float64                             // kind delivery: runs this part of the population on as small a platform; 0 means all
+	Only     string                              // this policy alone
+	Progress func(row string, part float64) bool // told how far a row is, 0 to 1, and reports whether to go on; may be nil
+	Watch    func(sim.Step)                      // told every verdict; may be nil
 }
 
 // Result is what a scenario showed.
@@ -38,17 +40,24 @@ type Row struct {
 	Series  []Series      `json:"-"` // over time, for pictures
 }
 
-// Series is a quantity over time.
+// Series is a quantity over time, or another curve.
 type Series struct {
-	Name string // of the group
-	Of   string // what, with its unit
-	X, Y []float64
+	Name         string // one of SeriesNames, in a scenario with groups
+	Group        string // or tenant
+	XAxis, YAxis string // what, with its unit
+	X, Y         []float64
 }
+
+// SeriesNames are the quantities that a scenario with groups keeps over time.
+var SeriesNames = []string{"offered", "attempts", "delivered", "held", "waiting"}
 
 // Run runs every policy with every table.
 func (s *Scenario) Run(o Options) (*Result, error) {
 	if o.Seed == 0 {
 		o.Seed = 1
+	}
+	if o.Only != "" && !slices.Contains(s.PolicyNames(), o.Only) {
+		return nil, fmt.Errorf("%s has no policy %q; it has %s", s.Name, o.Only, strings.Join(s.PolicyNames(), ", "))
 	}
 	out := &Result{Scenario: s.Name, Seed: o.Seed}
 	rows := s.rows(&reader{places: map[string]ast.Node{}})
@@ -91,8 +100,8 @@ func (s *Scenario) runDelivery(x *row, o *Options) (*Row, error) {
 	setup.Watch = o.Watch
 	if o.Progress != nil {
 		end := setup.Until + setup.Drain
-		setup.Progress = func(now time.Duration) {
-			o.Progress(x.name(), min(float64(now)/float64(end), 1))
+		setup.Progress = func(now time.Duration) bool {
+			return o.Progress(x.name(), min(float64(now)/float64(end), 1))
 		}
 	}
 	f, err := sim.Run(setup)
@@ -263,10 +272,10 @@ func peakAfter(f *sim.Figures, g *sim.Group) float64 {
 	return float64(most) / f.Bin.Seconds()
 }
 
-func seriesOf(name string, f *sim.Figures, g *sim.Group) []Series {
+func seriesOf(group string, f *sim.Figures, g *sim.Group) []Series {
 	per := f.Bin.Seconds()
-	of := func(what string, y func(p *sim.Point) float64) Series {
-		s := Series{Name: name, Of: what}
+	of := func(name, axis string, y func(p *sim.Point) float64) Series {
+		s := Series{Name: name, Group: group, XAxis: "time, s", YAxis: axis}
 		for i := range g.Series {
 			s.X = append(s.X, float64(i)*per)
 			s.Y = append(s.Y, y(&g.Series[i]))
@@ -274,11 +283,11 @@ func seriesOf(name string, f *sim.Figures, g *sim.Group) []Series {
 		return s
 	}
 	return []Series{
-		of("deliveries offered, 1/s", func(p *sim.Point) float64 { return float64(p.Offered) / per }),
-		of("attempts, 1/s", func(p *sim.Point) float64 { return float64(p.Attempts) / per }),
-		of("delivered, 1/s", func(p *sim.Point) float64 { return float64(p.Delivered) / per }),
-		of("slots held", func(p *sim.Point) float64 { return p.Held }),
-		of("deliveries waiting", func(p *sim.Point) float64 { return float64(p.Waiting) }),
+		of("offered", "deliveries offered, 1/s", func(p *sim.Point) float64 { return float64(p.Offered) / per }),
+		of("attempts", "attempts, 1/s", func(p *sim.Point) float64 { return float64(p.Attempts) / per }),
+		of("delivered", "delivered, 1/s", func(p *sim.Point) float64 { return float64(p.Delivered) / per }),
+		of("held", "slots held", func(p *sim.Point) float64 { return p.Held }),
+		of("waiting", "deliveries waiting", func(p *sim.Point) float64 { return float64(p.Waiting) }),
 	}
 }
 
@@ -314,7 +323,7 @@ func (s *Scenario) runLimiter(x *row, o *Options) (*Row, error) {
 		"most_in_window": float64(p.Most(l.Window)), "most_in_200ms": float64(p.Most(200 * time.Millisecond)),
 		"stall_s": p.Stall.Seconds(),
 	}}
-	admitted := Series{Name: "admitted", Of: "requests admitted so far"}
+	admitted := Series{XAxis: "time, s", YAxis: "requests admitted so far"}
 	for i, at := range p.Admitted {
 		admitted.X, admitted.Y = append(admitted.X, at.Seconds()), append(admitted.Y, float64(i+1))
 	}
@@ -382,7 +391,7 @@ func (s *Scenario) runSlots(x *row) *Row {
 		put(row.Figures, s.tenants[i].Name, map[string]float64{
 			"median_ms": millis(t.Median()), "max_ms": millis(t.Max()), "last_end_s": t.LastEnd.Seconds(),
 		})
-		done := Series{Name: s.tenants[i].Name, Of: "part of requests done"}
+		done := Series{Group: s.tenants[i].Name, XAxis: "time, s", YAxis: "part of requests done"}
 		for k, took := range t.Took {
 			done.X = append(done.X, (s.tenants[i].At + took).Seconds())
 			done.Y = append(done.Y, float64(k+1)/float64(len(t.Took)))
@@ -411,7 +420,7 @@ func runCompletion(x *row, o *Options) *Row {
 		h = &f.Single
 	}
 	row := &Row{Figures: map[string]float64{}}
-	curve := Series{Name: x.policy.Name, Of: "part complete within, ms"}
+	curve := Series{XAxis: "time to completion, ms", YAxis: "part of triggers complete"}
 	for i, p := range []float64{0.5, 0.9, 0.961, 0.983, 0.99, 0.999} {
 		row.Figures[completionNames[i]] = millis(h.Quantile(p))
 	}

@@ -26,6 +26,7 @@ type Scenario struct {
 	Name, About, Note string
 	Kind              string
 	Columns           []string
+	Pictures          []Picture
 	Literature        map[string]map[string]string // figure, policy: what the literature says
 
 	platform   platform
@@ -35,6 +36,16 @@ type Scenario struct {
 	completion completionPart
 	tables     []overlay
 	policies   []Policy
+}
+
+// Picture is what a chart of a result shows: Figures as bars by policy, or a Series over time, a
+// line each policy.
+type Picture struct {
+	Figures []string
+	Log     bool
+	Series  string // one of SeriesNames
+	Group   string // of the series, in a scenario with groups
+	Axis    string // what the bars show, with its unit
 }
 
 // platform is what all tenants share.
@@ -326,6 +337,16 @@ func (s *Scenario) literatureField() field {
 		})
 	}
 	return f
+}
+
+// Policies returns the rows of the scenario, in order; PolicyNames their names.
+func (s *Scenario) Policies() []Policy { return s.policies }
+
+func (s *Scenario) PolicyNames() (names []string) {
+	for _, p := range s.policies {
+		names = append(names, p.Name)
+	}
+	return names
 }
 
 // row is a policy with its population.

@@ -26,6 +26,7 @@ func (s *Scenario) fields() []field {
 		word("kind", "delivery: the engine with endpoints; limiter: requests meet limiters; slots: waiters for a few slots; completion: fan-outs", &s.Kind, kinds...),
 		text("note", "what a reader of the table should know", &s.Note),
 		words("columns", "figures that the table shows; --json has all", &s.Columns),
+		{name: "pictures", about: "list of charts that --plot draws", each: s.readPictures, sample: new(Picture).fields},
 		s.literatureField(),
 		s.platform.slotsField(),
 		duration("duration", "arrivals end", time.Millisecond, longest, &s.platform.Duration),
@@ -240,6 +241,20 @@ func list[T any](r *reader, n ast.Node, path string, fields func(*T) []field) (a
 		all = append(all, x)
 	}
 	return all
+}
+
+func (s *Scenario) readPictures(r *reader, n ast.Node, path string) {
+	s.Pictures = list(r, n, path, (*Picture).fields)
+}
+
+func (p *Picture) fields() []field {
+	return []field{
+		words("figures", "bars of these, by policy", &p.Figures),
+		truth("log", "logarithmic", &p.Log),
+		text("axis", "what the bars show, with its unit", &p.Axis),
+		word("series", "instead of figures: a line each policy over time", &p.Series, SeriesNames...),
+		text("group", "of the series", &p.Group),
+	}
 }
 
 func (g *Group) readArrivals(r *reader, n ast.Node, path string) {
