@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -98,60 +99,72 @@ func writeTable(w io.Writer, lines [][]string) error {
 	return nil
 }
 
-// charts are what a scenario's file asks for, or else its curves, a line each policy.
+// charts are what a scenario's file asks for, or else its curves, a line each policy; and those for
+// each table of it.
 func charts(s *scenario.Scenario, r *scenario.Result) (all []picture.Chart) {
-	for _, p := range s.Pictures {
-		if len(p.Figures) > 0 {
-			all = append(all, bars(s, r, p))
-			continue
+	var tables []string
+	for _, row := range r.Rows {
+		if !slices.Contains(tables, row.Table) {
+			tables = append(tables, row.Table)
 		}
-		all = append(all, lines(s, r, p.Group, func(x *scenario.Series) bool { return x.Name == p.Series && x.Group == p.Group })...)
 	}
-	if len(s.Pictures) > 0 {
-		return all
+	wanted := s.Pictures
+	if len(wanted) == 0 {
+		for _, x := range r.Rows[0].Series {
+			wanted = append(wanted, scenario.Picture{Series: x.Name, Group: x.Group})
+		}
 	}
-	var groups []string
-	for _, x := range r.Rows[0].Series {
-		groups = append(groups, x.Group)
-	}
-	for _, group := range groups {
-		all = append(all, lines(s, r, group, func(x *scenario.Series) bool { return x.Group == group })...)
+	for _, p := range wanted {
+		for _, table := range tables {
+			c := picture.Chart{Title: strings.Join(nonEmpty(s.Name, table, p.Group), ", "), Log: p.Log}
+			var rows []scenario.Row
+			for _, row := range r.Rows {
+				if row.Table == table {
+					rows = append(rows, row)
+				}
+			}
+			if len(p.Figures) > 0 {
+				addBars(&c, rows, p)
+			} else {
+				addLines(&c, rows, p)
+			}
+			all = append(all, c)
+		}
 	}
 	return all
 }
 
-func bars(s *scenario.Scenario, r *scenario.Result, p scenario.Picture) picture.Chart {
-	c := picture.Chart{Title: s.Name, X: "policy", Y: p.Axis, Log: p.Log}
-	for _, row := range r.Rows {
-		c.Names = append(c.Names, strings.TrimPrefix(row.Table+" "+row.Policy, " "))
+func addBars(c *picture.Chart, rows []scenario.Row, p scenario.Picture) {
+	c.X, c.Y = "policy", p.Axis
+	for _, row := range rows {
+		c.Names = append(c.Names, row.Policy)
 	}
 	for _, figure := range p.Figures {
 		b := picture.Bars{Name: figure}
-		for _, row := range r.Rows {
+		for _, row := range rows {
 			b.Values = append(b.Values, row.Figures[figure])
 		}
 		c.Bars = append(c.Bars, b)
 	}
-	return c
 }
 
-// lines is a chart for each table, with the picked curve of every policy.
-func lines(s *scenario.Scenario, r *scenario.Result, group string, pick func(*scenario.Series) bool) (all []picture.Chart) {
-	for _, row := range r.Rows {
-		for i := range row.Series {
-			x := &row.Series[i]
-			if !pick(x) {
+func addLines(c *picture.Chart, rows []scenario.Row, p scenario.Picture) {
+	c.Zero = true
+	for _, row := range rows {
+		for _, x := range row.Series {
+			if x.Name != p.Series || x.Group != p.Group {
 				continue
 			}
-			title := strings.Join(nonEmpty(s.Name, row.Table, group), ", ")
-			if len(all) == 0 || all[len(all)-1].Title != title {
-				all = append(all, picture.Chart{Title: title, X: x.XAxis, Y: x.YAxis, Zero: true})
+			c.X, c.Y = x.XAxis, x.YAxis
+			l := picture.Line{Name: row.Policy, Step: true}
+			for i, at := range x.X {
+				if at >= p.Span.From.Seconds() && (p.Span.To == 0 || at <= p.Span.To.Seconds()) {
+					l.X, l.Y = append(l.X, at), append(l.Y, x.Y[i])
+				}
 			}
-			c := &all[len(all)-1]
-			c.Lines = append(c.Lines, picture.Line{Name: row.Policy, X: x.X, Y: x.Y, Step: true})
+			c.Lines = append(c.Lines, l)
 		}
 	}
-	return all
 }
 
 func nonEmpty(words ...string) (list []string) {

@@ -102,12 +102,28 @@ func (c *Chart) plot() (*plot.Plot, error) {
 	return p, nil
 }
 
+// headroom is the part of Y that a row of the legend takes.
+const headroom = 0.085
+
 // scale sets the range of Y, with room above for the legend.
 func (c *Chart) scale(p *plot.Plot) {
+	rows := 0.5
+	for _, l := range c.Lines {
+		if l.Name != "" {
+			rows++
+		}
+	}
+	for _, b := range c.Bars {
+		if b.Name != "" {
+			rows++
+		}
+	}
+	room := headroom * rows / (1 - headroom*rows)
 	if c.Log {
 		p.Y.Scale, p.Y.Tick.Marker = logScale{}, plot.LogTicks{Prec: -1}
-		p.Y.Min = math.Pow(10, math.Floor(math.Log10(c.least())))
-		p.Y.Max = max(math.Pow(10, math.Ceil(math.Log10(p.Y.Max)+0.15)), p.Y.Min*10)
+		p.Y.Min = math.Pow(10, math.Floor(math.Log10(c.least()*0.9)))
+		p.Y.Max = max(p.Y.Max, p.Y.Min*10)
+		p.Y.Max *= math.Pow(p.Y.Max/p.Y.Min, room)
 		return
 	}
 	if c.Zero || len(c.Bars) > 0 {
@@ -116,7 +132,7 @@ func (c *Chart) scale(p *plot.Plot) {
 	if p.Y.Max <= p.Y.Min {
 		p.Y.Max = p.Y.Min + 1
 	}
-	p.Y.Max += (p.Y.Max - p.Y.Min) * 0.12
+	p.Y.Max += (p.Y.Max - p.Y.Min) * room
 }
 
 // logScale shows what is below the axis at its foot: a bar begins at 0.
@@ -150,14 +166,12 @@ func (c *Chart) least() float64 {
 
 func (c *Chart) lines(p *plot.Plot) error {
 	for i, l := range c.Lines {
-		points := make(plotter.XYs, 0, len(l.X))
-		for j, x := range l.X {
-			if !c.Log || l.Y[j] > 0 {
-				points = append(points, plotter.XY{X: x, Y: l.Y[j]})
-			}
-		}
-		if len(points) == 0 {
+		if len(l.X) == 0 {
 			continue
+		}
+		points := make(plotter.XYs, len(l.X))
+		for j, x := range l.X {
+			points[j] = plotter.XY{X: x, Y: l.Y[j]}
 		}
 		line, err := plotter.NewLine(points)
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 type Chart struct {
 	Title string
 	X, Y  string // titles of the axes, with their units
-	Log   bool   // Y is logarithmic: values of 0 and below are not shown
+	Log   bool   // Y is logarithmic: values of 0 and below stand at its foot
 	Zero  bool   // Y begins at 0, whatever the values
 	Lines []Line
 	Bars  []Bars

@@ -277,6 +277,9 @@ func seriesOf(group string, f *sim.Figures, g *sim.Group) []Series {
 	of := func(name, axis string, y func(p *sim.Point) float64) Series {
 		s := Series{Name: name, Group: group, XAxis: "time, s", YAxis: axis}
 		for i := range g.Series {
+			if i > 0 && time.Duration(i+1)*f.Bin > f.End {
+				break // a bin that has only begun says little
+			}
 			s.X = append(s.X, float64(i)*per)
 			s.Y = append(s.Y, y(&g.Series[i]))
 		}

@@ -43,9 +43,10 @@ type Scenario struct {
 type Picture struct {
 	Figures []string
 	Log     bool
-	Series  string // one of SeriesNames
-	Group   string // of the series, in a scenario with groups
-	Axis    string // what the bars show, with its unit
+	Series  string   // one of SeriesNames
+	Group   string   // of the series, in a scenario with groups
+	Axis    string   // what the bars show, with its unit
+	Span    sim.Span // of the series; zero: all
 }
 
 // platform is what all tenants share.

@@ -254,6 +254,8 @@ func (p *Picture) fields() []field {
 		text("axis", "what the bars show, with its unit", &p.Axis),
 		word("series", "instead of figures: a line each policy over time", &p.Series, SeriesNames...),
 		text("group", "of the series", &p.Group),
+		duration("from", "the series begins here", 0, longest, &p.Span.From),
+		duration("to", "and ends here; by default with the run", 0, longest, &p.Span.To),
 	}
 }
 
