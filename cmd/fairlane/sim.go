@@ -49,7 +49,7 @@ func newSimListCmd() *cobra.Command {
 			for _, s := range all {
 				lines = append(lines, []string{s.Name, strings.Join(s.PolicyNames(), " "), s.About})
 			}
-			return writeTable(cmd.OutOrStdout(), lines)
+			return scenario.WriteTable(cmd.OutOrStdout(), lines)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON array")
@@ -170,7 +170,7 @@ func (r *simRun) one(cmd *cobra.Command, s *scenario.Scenario, plot string) erro
 	if r.asJSON {
 		return json.NewEncoder(r.out).Encode(result)
 	}
-	return writeResult(r.out, s, result)
+	return s.WriteText(r.out, result)
 }
 
 const (

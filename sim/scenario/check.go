@@ -133,8 +133,9 @@ func (g *Group) check(r *reader, duration time.Duration) {
 
 func (a *Arrivals) check(r *reader, at string, duration time.Duration) {
 	need := func(name string, given bool) {
-		if !given {
-			r.at(at+"."+name, "must be given for kind "+a.Kind)
+		if _, wrong := r.places[at+"."+name]; !given && !wrong { // what is there and wrong was reported
+
+			r.at(at+"."+name, strings.TrimSuffix("must be given for kind "+a.Kind, " for kind "))
 		}
 	}
 	switch a.Kind {
@@ -155,7 +156,7 @@ func (a *Arrivals) check(r *reader, at string, duration time.Duration) {
 			r.at(at+".at", "must be sorted")
 		}
 	default:
-		r.at(at+".kind", "must be given")
+		need("kind", false)
 	}
 	to := a.To
 	if to == 0 {

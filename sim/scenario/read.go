@@ -49,16 +49,16 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// field is one key of a mapping: what it means, what is accepted, and how it is read. A field with
-// parts holds a mapping of those; one with items a mapping of names, each with such parts; one
-// with both a list.
+// field is one key of a mapping: what it means, what is accepted, and how it is read. One with
+// parts is a mapping of those; one with each reads its value by itself.
 type field struct {
 	name, about string
 	rule        string // completes "must be"
 	read        func(ast.Node) bool
 	parts       func() []field
 	each        func(r *reader, n ast.Node, path string) // reads a list or named parts
-	sample      func() []field                           // the parts of one of each, for the documents
+	sample      func() []field                           // the parts of one of them, for the documents
+	under       string                                   // of sample's: ".NAME" or "[]"
 }
 
 // reader collects what is wrong with a file.

@@ -252,7 +252,7 @@ func newGroup(name string) Group {
 }
 
 func (s *Scenario) groupsField() field {
-	f := field{name: "groups", about: "kind delivery: the tenants, by names of your choice", sample: func() []field { g := newGroup(""); return g.fields() }}
+	f := field{name: "groups", about: "kind delivery: the tenants, by names of your choice", sample: func() []field { g := newGroup(""); return g.fields() }, under: ".NAME"}
 	f.each = func(r *reader, n ast.Node, at string) {
 		named(r, n, at, 20, func(key string, kv *ast.MappingValueNode, at string) {
 			g := newGroup(key)
@@ -264,7 +264,7 @@ func (s *Scenario) groupsField() field {
 }
 
 func (s *Scenario) tenantsField() field {
-	f := field{name: "tenants", about: "kind slots: the waiters, by names of your choice", sample: new(Waiters).fields}
+	f := field{name: "tenants", about: "kind slots: the waiters, by names of your choice", sample: new(Waiters).fields, under: ".NAME"}
 	f.each = func(r *reader, n ast.Node, at string) {
 		named(r, n, at, 1000, func(key string, kv *ast.MappingValueNode, at string) {
 			w := Waiters{Name: key, Share: 1, Count: 1, Work: 20 * time.Millisecond}
@@ -276,7 +276,7 @@ func (s *Scenario) tenantsField() field {
 }
 
 func (s *Scenario) policiesField() field {
-	f := field{name: "policies", about: "the rows, by names of your choice", sample: new(Policy).fields}
+	f := field{name: "policies", about: "the rows, by names of your choice", sample: new(Policy).fields, under: ".NAME"}
 	f.each = func(r *reader, n ast.Node, at string) {
 		named(r, n, at, 20, func(key string, kv *ast.MappingValueNode, at string) {
 			p := Policy{Name: key, Order: "fair", Algorithm: "bucket", Parts: 10, Replicas: "shared", Clock: "monotonic", Mode: "work-conserving", Completion: "all", ShareBy: "tenant"}
@@ -289,7 +289,7 @@ func (s *Scenario) policiesField() field {
 }
 
 func (s *Scenario) tablesField() field {
-	f := field{name: "tables", about: "variants of the population, by names of your choice: every policy is run with each", sample: new(overlay).fields}
+	f := field{name: "tables", about: "variants of the population, by names of your choice: every policy is run with each", sample: new(overlay).fields, under: ".NAME"}
 	f.each = func(r *reader, n ast.Node, at string) {
 		named(r, n, at, 10, func(key string, kv *ast.MappingValueNode, at string) {
 			t := overlay{name: key, path: at}
@@ -340,9 +340,7 @@ func (s *Scenario) literatureField() field {
 	return f
 }
 
-// Policies returns the rows of the scenario, in order; PolicyNames their names.
-func (s *Scenario) Policies() []Policy { return s.policies }
-
+// PolicyNames returns the names of the rows, in order.
 func (s *Scenario) PolicyNames() (names []string) {
 	for _, p := range s.policies {
 		names = append(names, p.Name)
@@ -407,4 +405,29 @@ func (x *row) overlaid(r *reader, o *overlay) {
 		}
 		r.problem(kv.Key, at, "must be one of the groups: "+strings.Join(known, ", "))
 	})
+}
+
+// Field describes one key of a scenario file.
+type Field struct{ Path, Rule, About string }
+
+// Fields describes every key of a scenario file, in the order of the documents. NAME stands for a
+// name of the user's choice, [] for an item of a list.
+func Fields() []Field { return describe("", new(Scenario).fields()) }
+
+func describe(path string, fields []field) (all []Field) {
+	for _, f := range fields {
+		at := join(path, f.name)
+		rule := f.rule
+		switch {
+		case f.under == "[]":
+			rule = fmt.Sprintf("a list of 1 to %d mappings", maxList)
+		case rule == "":
+			rule = "a mapping"
+		}
+		all = append(all, Field{at, rule, f.about})
+		if f.sample != nil {
+			all = append(all, describe(at+f.under, f.sample())...)
+		}
+	}
+	return all
 }

@@ -26,7 +26,7 @@ func (s *Scenario) fields() []field {
 		word("kind", "delivery: the engine with endpoints; limiter: requests meet limiters; slots: waiters for a few slots; completion: fan-outs", &s.Kind, kinds...),
 		text("note", "what a reader of the table should know", &s.Note),
 		words("columns", "figures that the table shows; --json has all", &s.Columns),
-		{name: "pictures", about: "list of charts that --plot draws", each: s.readPictures, sample: new(Picture).fields},
+		{name: "pictures", about: "list of charts that --plot draws", each: s.readPictures, sample: new(Picture).fields, under: "[]"},
 		s.literatureField(),
 		s.platform.slotsField(),
 		duration("duration", "arrivals end", time.Millisecond, longest, &s.platform.Duration),
@@ -66,7 +66,7 @@ func (g *Group) fields() []field {
 		whole("tenants", "how many", 1, mostLanes, &g.Tenants),
 		whole("subscriptions", "of each tenant", 1, mostLanes, &g.Subscriptions),
 		whole("weight", "share of slots relative to other tenants", 1, 1000, &g.Weight),
-		{name: "arrivals", about: "list of arrival processes of each subscription", each: g.readArrivals, sample: new(Arrivals).fields},
+		{name: "arrivals", about: "list of arrival processes of each subscription", each: g.readArrivals, sample: new(Arrivals).fields, under: "[]"},
 		section("endpoint", "how each subscription's receiver behaves", g.Endpoint.fields),
 		rateField("rate", "contract of each subscription; unlimited by default", &g.Rate),
 		whole("burst", "at once, from a full bucket; by default one second of the rate", 1, limit.MaxTokens, &g.Burst),
@@ -93,7 +93,7 @@ func (e *Endpoint) fields() []field {
 		truth("shared", "all subscriptions of the group have one set of workers", &e.Shared),
 		number("lost_answers", "share of answers that are lost after the effect: the sender sees a timeout", 0, 1, &e.Lost),
 		section("throttle", "it answers 429 above a rate", e.Throttle.fields),
-		{name: "phases", about: "list of spans of trouble; the first that fits rules", each: e.readPhases, sample: new(Phase).fields},
+		{name: "phases", about: "list of spans of trouble; the first that fits rules", each: e.readPhases, sample: new(Phase).fields, under: "[]"},
 	}
 }
 
@@ -184,7 +184,7 @@ func (l *PlatformLimit) fields() []field {
 
 func (l *limiterPart) fields() []field {
 	return []field{
-		{name: "arrivals", about: "list of arrival processes", each: l.readArrivals, sample: new(Arrivals).fields},
+		{name: "arrivals", about: "list of arrival processes", each: l.readArrivals, sample: new(Arrivals).fields, under: "[]"},
 		whole("limit", "requests a window, and burst of the bucket", 1, limit.MaxLog, &l.Limit),
 		duration("window", "of the limit", limit.MinPeriod, limit.MaxPeriod, &l.Window),
 		whole("burst", "of the bucket; by default the limit", 1, limit.MaxTokens, &l.Burst),
