@@ -90,3 +90,6 @@ func Network(a netip.Addr, v4, v6 int) string {
 	}
 	return n.String()
 }
+
+// Trusts reports whether a peer is one of the operator's proxies.
+func (p *Proxies) Trusts(peer netip.Addr) bool { return p.trusts(p.plain(peer)) }

@@ -35,6 +35,7 @@ type Verdict struct {
 type Hit struct {
 	Policy   string
 	Capacity bool // its limit is the whole service's, not a caller's: a denial is 503
+	Closed   bool // the shared store is away, and the policy is closed then
 	Spec     Spec
 	Cost     int64
 	Decision limit.Decision
@@ -178,10 +179,10 @@ func (p *Plan) Verdict(o *Outcome) Verdict {
 	v := Verdict{Binding: -1}
 	v.Allowed = (len(p.Local) == 0 || o.Local.Allowed) && (len(p.Shared) == 0 || o.Shared.Allowed)
 	v.Away = len(p.Shared) > 0 && o.Shared.Away
-	v.Limits = p.hits(v.Limits, p.local, p.Local, o.Local.Checks)
-	v.Limits = p.hits(v.Limits, p.shared, p.Shared, o.Shared.Checks)
-	v.Watched = p.hits(v.Watched, p.watchedLocal, p.WatchLocal, o.WatchLocal)
-	v.Watched = p.hits(v.Watched, p.watchedFar, p.WatchShared, o.WatchShared)
+	v.Limits = p.hits(v.Limits, p.local, p.Local, o.Local.Checks, false)
+	v.Limits = p.hits(v.Limits, p.shared, p.Shared, o.Shared.Checks, o.Shared.Away)
+	v.Watched = p.hits(v.Watched, p.watchedLocal, p.WatchLocal, o.WatchLocal, false)
+	v.Watched = p.hits(v.Watched, p.watchedFar, p.WatchShared, o.WatchShared, false)
 	for _, h := range v.Watched {
 		if !h.Decision.Allowed {
 			v.Would = append(v.Would, h)
@@ -196,12 +197,12 @@ func (p *Plan) Verdict(o *Outcome) Verdict {
 }
 
 // hits pairs checks with their decisions; a store that was not asked has none.
-func (p *Plan) hits(hits []Hit, policies []int, checks []Check, said []limit.Decision) []Hit {
+func (p *Plan) hits(hits []Hit, policies []int, checks []Check, said []limit.Decision, away bool) []Hit {
 	for i := range min(len(checks), len(said)) {
 		policy := &p.gate.config.Policies[policies[i]]
 		hits = append(hits, Hit{
-			Policy: checks[i].Policy, Capacity: policy.capacity(), Spec: checks[i].Spec,
-			Cost: checks[i].Cost, Decision: said[i],
+			Policy: checks[i].Policy, Capacity: policy.capacity(), Closed: away && policy.Away == AwayClosed,
+			Spec: checks[i].Spec, Cost: checks[i].Cost, Decision: said[i],
 		})
 	}
 	return hits
@@ -210,4 +211,14 @@ func (p *Plan) hits(hits []Hit, policies []int, checks []Check, said []limit.Dec
 // capacity reports whether nothing of the caller is in the key.
 func (p *Policy) capacity() bool {
 	return !slices.ContainsFunc(p.Key, func(part Part) bool { return part != ByRoute })
+}
+
+// RouteCost returns what a route costs where no policy says otherwise.
+func (g *Gate) RouteCost(route string) int64 {
+	for i := range g.config.Routes {
+		if g.config.Routes[i].Name == route {
+			return g.config.Routes[i].Cost
+		}
+	}
+	return g.config.DefaultCost
 }
