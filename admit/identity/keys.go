@@ -3,29 +3,23 @@ package identity
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
+	"errors"
 	"net/http"
 	"strings"
 	"sync/atomic"
 )
 
 // Keys are API keys. Only their SHA-256 is held: keys are long and random, so a
-// plain hash neither gives one away nor lets one be found by timing. Safe for
-// concurrent use.
+// plain hash neither gives one away nor lets one be found by timing. The zero
+// Keys holds none. Safe for concurrent use once Header is set.
 type Keys struct {
-	header string
-	table  atomic.Pointer[map[[sha256.Size]byte]Identity]
+	Header string // that carries the key; "": Authorization, as Bearer
+
+	table atomic.Pointer[map[[sha256.Size]byte]Identity]
 }
 
 // maxKey bounds what is hashed, in bytes.
 const maxKey = 512
-
-// NewKeys reads keys from a header; "" is Authorization, as Bearer.
-func NewKeys(header string) *Keys {
-	k := &Keys{header: header}
-	k.table.Store(&map[[sha256.Size]byte]Identity{})
-	return k
-}
 
 // Entry is a key as it is kept: the hash in hexadecimal, and whose it is.
 type Entry struct {
@@ -39,25 +33,25 @@ func Hash(key string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Set replaces all keys, or none if one of them is wrong.
-func (k *Keys) Set(entries []Entry) error {
+// Set replaces all keys, or none if one of them is wrong: then it returns which.
+func (k *Keys) Set(entries []Entry) (at int, err error) {
 	table := make(map[[sha256.Size]byte]Identity, len(entries))
 	for i, e := range entries {
 		raw, err := hex.DecodeString(e.SHA256)
 		if err != nil || len(raw) != sha256.Size {
-			return fmt.Errorf("identity: key %d: sha256 must be 64 hexadecimal digits", i+1)
+			return i, errors.New("sha256 must be 64 hexadecimal digits")
 		}
 		if e.Tenant == "" {
-			return fmt.Errorf("identity: key %d: must name a tenant", i+1)
+			return i, errors.New("a key must name a tenant")
 		}
 		sum := [sha256.Size]byte(raw)
 		if _, twice := table[sum]; twice {
-			return fmt.Errorf("identity: key %d: stands twice", i+1)
+			return i, errors.New("a key must stand once")
 		}
 		table[sum] = e.Identity
 	}
 	k.table.Store(&table)
-	return nil
+	return 0, nil
 }
 
 // Resolve looks the request's key up. In Authorization a token that looks like a
@@ -67,7 +61,11 @@ func (k *Keys) Resolve(r *http.Request) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	id, ok := (*k.table.Load())[sha256.Sum256([]byte(key))]
+	table := k.table.Load()
+	if table == nil {
+		return Identity{}, ErrBroken
+	}
+	id, ok := (*table)[sha256.Sum256([]byte(key))]
 	if !ok {
 		return Identity{}, ErrBroken
 	}
@@ -75,14 +73,14 @@ func (k *Keys) Resolve(r *http.Request) (Identity, error) {
 }
 
 func (k *Keys) presented(r *http.Request) (string, error) {
-	if k.header == "" {
+	if k.Header == "" {
 		token, err := bearer(r)
 		if err == nil && looksSigned(token) {
 			return "", ErrNone
 		}
 		return token, err
 	}
-	lines := r.Header.Values(k.header)
+	lines := r.Header.Values(k.Header)
 	switch {
 	case len(lines) == 0:
 		return "", ErrNone

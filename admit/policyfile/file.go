@@ -317,7 +317,7 @@ func (f *File) tenants(r *reader, top *section, tiers []tier) {
 			r.at(d.field, "must name a tier of this file")
 		}
 	}
-	if f.Slots.Mode == fair.Hard && len(f.Tenants) > 0 && sum < f.Slots.Slots && f.DefaultTier == "" {
-		f.Warnings = append(f.Warnings, r.problem("slots.total", fmt.Sprintf("the shares of all tenants sum to %d, below %d slots: the rest is never used", sum, f.Slots.Slots)))
+	if f.Slots.Mode != fair.Shared && len(f.Tenants) > 0 && sum < f.Slots.Slots && f.DefaultTier == "" {
+		f.Warnings = append(f.Warnings, r.problem("slots.total", fmt.Sprintf("the shares of all tenants sum to %d, below %d slots: the rest is nobody's", sum, f.Slots.Slots)))
 	}
 }
