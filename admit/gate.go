@@ -67,6 +67,7 @@ type Gate struct {
 	tiers  map[string]int
 	costs  []map[string]int64 // by policy, by route
 	only   []map[string]bool  // by policy: the routes that it concerns; nil: all
+	parts  int                // of all policies' keys
 }
 
 // Config returns what the gate was made of.
@@ -85,6 +86,7 @@ func (g *Gate) Tier(name string) (*Tier, bool) {
 // know has none of the limits that go by tier, so resolve it before.
 func (g *Gate) Plan(r *Request) Plan {
 	p := Plan{gate: g}
+	keys := make([]string, 0, g.parts)
 	for i := range g.config.Policies {
 		policy := &g.config.Policies[i]
 		if policy.Failed != r.Failed || g.only[i] != nil && !g.only[i][r.Route] {
@@ -94,7 +96,9 @@ func (g *Gate) Plan(r *Request) Plan {
 		if !limited {
 			continue
 		}
-		c := Check{Policy: policy.Name, Key: g.key(policy, r), Spec: spec, Cost: g.cost(i, r.Route), Away: policy.Away}
+		from := len(keys)
+		keys = appendKey(keys, policy, r)
+		c := Check{Policy: policy.Name, Key: keys[from:len(keys):len(keys)], Spec: spec, Cost: g.cost(i, r.Route), Away: policy.Away}
 		p.add(i, c, policy.Shared, policy.enforces(c.Key))
 	}
 	return p
@@ -109,6 +113,10 @@ func (p *Plan) add(policy int, c Check, shared, enforced bool) {
 		checks, index = &p.WatchShared, &p.watchedFar
 	case !enforced:
 		checks, index = &p.WatchLocal, &p.watchedLocal
+	}
+	if *checks == nil { // at once, for most
+		room := len(p.gate.config.Policies)
+		*checks, *index = make([]Check, 0, room), make([]int, 0, room)
 	}
 	*checks, *index = append(*checks, c), append(*index, policy)
 }
@@ -132,21 +140,17 @@ func (g *Gate) cost(policy int, route string) int64 {
 	return g.costs[policy][DefaultRoute]
 }
 
-func (g *Gate) key(p *Policy, r *Request) []string {
-	if len(p.Key) == 0 {
-		return nil
-	}
-	key := make([]string, len(p.Key))
-	for i, part := range p.Key {
+func appendKey(key []string, p *Policy, r *Request) []string {
+	for _, part := range p.Key {
 		switch part {
 		case ByTenant:
-			key[i] = r.Tenant
+			key = append(key, r.Tenant)
 		case ByUser:
-			key[i] = r.User
+			key = append(key, r.User)
 		case ByRoute:
-			key[i] = r.Route
+			key = append(key, r.Route)
 		case ByAddress:
-			key[i] = Network(r.Address, p.V4, p.V6)
+			key = append(key, Network(r.Address, p.V4, p.V6))
 		}
 	}
 	return key
@@ -177,6 +181,9 @@ type Outcome struct {
 // Verdict puts the stores' answers together.
 func (p *Plan) Verdict(o *Outcome) Verdict {
 	v := Verdict{Binding: -1}
+	if n := len(p.Local) + len(p.Shared); n > 0 {
+		v.Limits = make([]Hit, 0, n)
+	}
 	v.Allowed = (len(p.Local) == 0 || o.Local.Allowed) && (len(p.Shared) == 0 || o.Shared.Allowed)
 	v.Away = len(p.Shared) > 0 && o.Shared.Away
 	v.Limits = p.hits(v.Limits, p.local, p.Local, o.Local.Checks, false)
@@ -188,11 +195,12 @@ func (p *Plan) Verdict(o *Outcome) Verdict {
 			v.Would = append(v.Would, h)
 		}
 	}
-	all := Answer{Checks: make([]limit.Decision, len(v.Limits))}
-	for i, h := range v.Limits {
-		all.Checks[i] = h.Decision
+	for i := range v.Limits {
+		d := v.Limits[i].Decision
+		if v.Binding < 0 || limit.Stricter(v.Limits[v.Binding].Decision, d) != v.Limits[v.Binding].Decision {
+			v.Binding = i
+		}
 	}
-	v.Binding = all.Strictest()
 	return v
 }
 

@@ -114,6 +114,7 @@ func NewGate(c Config) (g *Gate, warnings Faults, err error) {
 	for i := range c.Policies {
 		g.only = append(g.only, k.checkPolicy(&c.Policies[i], i))
 		g.costs = append(g.costs, k.costs(&c.Policies[i]))
+		g.parts += len(c.Policies[i].Key)
 	}
 	if len(c.Policies) > MaxChecks {
 		k.fault("policies", fmt.Sprintf("must be at most %d", MaxChecks))
