@@ -26,7 +26,7 @@ type Verdict struct {
 	Allowed bool
 	Away    bool  // the shared store was away: some policies decided by their Away
 	Limits  []Hit // of every enforced policy that concerns the request, in the policies' order
-	Binding int   // the strictest of Limits, which the caller is told; -1 if there are none
+	Binding int   // the strictest of Limits, which the caller is told, if there are any
 	Would   []Hit // observed policies that would have denied
 	Watched []Hit // every observed policy that concerns the request
 }
@@ -43,7 +43,7 @@ type Hit struct {
 
 // Limit returns the strictest, if any policy concerns the request.
 func (v *Verdict) Limit() (*Hit, bool) {
-	if v.Binding < 0 {
+	if v.Binding >= len(v.Limits) {
 		return nil, false
 	}
 	return &v.Limits[v.Binding], true
@@ -180,7 +180,7 @@ type Outcome struct {
 
 // Verdict puts the stores' answers together.
 func (p *Plan) Verdict(o *Outcome) Verdict {
-	v := Verdict{Binding: -1}
+	var v Verdict
 	if n := len(p.Local) + len(p.Shared); n > 0 {
 		v.Limits = make([]Hit, 0, n)
 	}
@@ -197,7 +197,7 @@ func (p *Plan) Verdict(o *Outcome) Verdict {
 	}
 	for i := range v.Limits {
 		d := v.Limits[i].Decision
-		if v.Binding < 0 || limit.Stricter(v.Limits[v.Binding].Decision, d) != v.Limits[v.Binding].Decision {
+		if limit.Stricter(v.Limits[v.Binding].Decision, d) != v.Limits[v.Binding].Decision {
 			v.Binding = i
 		}
 	}

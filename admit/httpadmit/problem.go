@@ -165,11 +165,10 @@ func kind(s *admit.Spec) string {
 	return "quota"
 }
 
-// describe says a limit in words: "2 per 1s, bursts to 10".
+// describe says a limit in words: "2/s, bursts to 10", "1000 per 24h0m0s".
 func describe(s *admit.Spec) string {
-	text := fmt.Sprintf("%d per %s", s.Limit, s.Window)
-	if s.Algorithm == admit.TokenBucket {
-		text += fmt.Sprintf(", bursts to %d", s.Burst)
+	if r, err := s.Rate(); err == nil && s.Algorithm == admit.TokenBucket {
+		return fmt.Sprintf("%s, bursts to %d", r.String(), s.Burst)
 	}
-	return text
+	return fmt.Sprintf("%d per %s", s.Limit, s.Window)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/admit"
@@ -12,13 +13,17 @@ import (
 )
 
 // Transport holds calls that are made for a tenant to that tenant's outbound
-// limits. The tenant is the one that the request's context carries.
+// limits. The tenant is the one that the request's context carries. Safe for
+// concurrent use; not to be copied.
 type Transport struct {
 	Base   http.RoundTripper // nil: http.DefaultTransport
 	Gate   *admit.Gate       // policies by tenant, user or route; the routes are those of the calls; none is shared
 	Local  *admit.Local
 	TierOf func(tenant string) (tier string, ok bool) // for tenants whose credential names no tier
 	Wait   time.Duration                              // longest wait for a limit; 0: none
+
+	begin  sync.Once
+	origin time.Time // of the limits' instants: the first call
 }
 
 // ErrNoTenant is the error of a call whose context carries no identity.
@@ -63,9 +68,10 @@ func (t *Transport) admit(r *http.Request) error {
 	if _, ok := t.Gate.Tier(id.Tier); !ok {
 		return fmt.Errorf("httpadmit: outbound call of tenant %q: it has no tier", id.Tenant)
 	}
+	t.begin.Do(func() { t.origin = time.Now() })
 	plan := t.Gate.Plan(&admit.Request{Tenant: id.Tenant, User: id.User, Tier: id.Tier, Route: t.Gate.Route(r.Method, r.URL.Path)})
 	for until := time.Now().Add(t.Wait); ; {
-		v := plan.Verdict(&admit.Outcome{Local: t.Local.Take(time.Since(processStart), plan.Local)})
+		v := plan.Verdict(&admit.Outcome{Local: t.Local.Take(time.Since(t.origin), plan.Local)})
 		if v.Allowed {
 			return nil
 		}
@@ -79,9 +85,6 @@ func (t *Transport) admit(r *http.Request) error {
 		}
 	}
 }
-
-// processStart is the origin of the outbound limits' instants.
-var processStart = time.Now()
 
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

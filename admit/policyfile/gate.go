@@ -264,7 +264,8 @@ func LimitOf(s *admit.Spec) string {
 	case s.Limit == 0:
 		return "paused"
 	case s.Algorithm == admit.TokenBucket:
-		return fmt.Sprintf("%d per %s, burst %d", s.Limit, short(s.Window), s.Burst)
+		r, _ := s.Rate() // is valid: the gate was made of it
+		return fmt.Sprintf("%s, burst %d", r.String(), s.Burst)
 	}
 	return fmt.Sprintf("%d per %s (%s)", s.Limit, short(s.Window), s.Algorithm)
 }

@@ -152,7 +152,7 @@ func (s *section) add(kv *ast.MappingValueNode) {
 	key, line := kv.Key.GetToken().Value, kv.Key.GetToken().Position.Line
 	field := s.field(key)
 	if was, twice := s.r.lines[field]; twice {
-		s.r.at(field, fmt.Sprintf("must stand once; it stands in line %d too", was))
+		s.r.problems = append(s.r.problems, Problem{s.r.file, line, field, fmt.Sprintf("must stand once; it stands in line %d too", was)})
 		return
 	}
 	if strings.Contains(key, ".") && s.path != "tenants" {
