@@ -25,7 +25,6 @@ func (l *local) Advance(d time.Duration)                { l.now += d }
 // Limiter case L29.
 // Limiter case L31.
 // Limiter case L32.
-// Limiter case L33.
 // Limiter case L49.
 // Limiter case L51.
 func TestLocalConforms(t *testing.T) {

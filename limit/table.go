@@ -20,10 +20,9 @@ const (
 //
 // Forgetting never grants anything. Only a full bucket is forgotten, and a full
 // one is what the key finds when it comes back. When there is no room and none
-// is found to forget, newcomers share one bucket, the overflow bucket of their
-// shard, under the strictest of their contracts: the lowest rate and the lowest
-// burst of all that use it, until it is full again. A newcomer that gets a bucket
-// of its own after that starts with no more than was left in the overflow bucket.
+// is found to forget, newcomers share: one bucket, the overflow bucket, for each
+// contract in their shard. A newcomer that gets a bucket of its own after that
+// starts with no more than is left in the one that it shared.
 //
 // Keys are spread over shards, each with a lock and an equal part of the bound
 // of its own. So a Table may be short of room in one shard at some nine tenths
@@ -46,7 +45,7 @@ type shard struct {
 	mu       sync.Mutex
 	last     time.Duration
 	cells    cells
-	overflow cell
+	overflow []cell // by contract: as many as are in use at once
 	calls    uint32
 	epoch    uint16 // none that was forgotten is later
 
@@ -89,9 +88,6 @@ func (t *Table) Take(key string, r Rate, now time.Duration, cost int64) (d Decis
 		s.sweepLocked(at - int64(idle))
 	}
 	s.mu.Unlock()
-	if d.Reason == Never && cost <= int64(r.burst) { // of the overflow bucket, until it is full
-		d.Reason, d.RetryIn = Later, d.ResetIn
-	}
 	return d
 }
 
@@ -145,12 +141,28 @@ func (s *shard) bucketLocked(hash uint64, r *Rate, at int64) *cell {
 	if s.cells.n < s.bound {
 		return s.addLocked(hash, r, at)
 	}
-	o := &s.overflow
-	if o.full(at) {
-		*o = cell{rate: *r, level: Level{epoch: o.level.epoch + 1}}
+	return s.sharedLocked(r, at)
+}
+
+// sharedLocked returns the overflow bucket of a contract. It takes the place of
+// a full one, which owes nobody anything, or is added.
+func (s *shard) sharedLocked(r *Rate, at int64) *cell {
+	place := -1
+	for i := range s.overflow {
+		o := &s.overflow[i]
+		if o.rate == *r {
+			return o
+		}
+		if o.full(at) {
+			place = i
+		}
 	}
-	low := lower(&o.rate, r)
-	o.under(&low, at)
+	if place < 0 {
+		place = len(s.overflow)
+		s.overflow = append(s.overflow, cell{})
+	}
+	o := &s.overflow[place]
+	*o = cell{rate: *r, level: Level{epoch: o.level.epoch + 1}}
 	return o
 }
 
@@ -164,11 +176,16 @@ func (h *cell) under(r *Rate, at int64) {
 // addLocked gives a key a bucket. Its epochs are later than those of all that
 // the key may have had, so that a late Refund finds none of them.
 func (s *shard) addLocked(hash uint64, r *Rate, at int64) *cell {
-	s.pastLocked(&s.overflow.level)
-	h := cell{hash: hash, rate: *r, level: Level{epoch: s.epoch + 1}}
-	if o := &s.overflow; !o.full(at) {
-		r.SetLeft(&h.level, time.Duration(at), o.rate.Left(&o.level, time.Duration(at)))
+	left := int64(r.burst)
+	for i := range s.overflow {
+		o := &s.overflow[i]
+		s.pastLocked(&o.level)
+		if o.rate == *r {
+			left = r.Left(&o.level, time.Duration(at))
+		}
 	}
+	h := cell{hash: hash, rate: *r, level: Level{epoch: s.epoch}}
+	r.SetLeft(&h.level, time.Duration(at), left)
 	return s.cells.add(h)
 }
 
@@ -185,19 +202,4 @@ func (s *shard) pastLocked(l *Level) {
 	if int16(l.epoch-s.epoch) > 0 {
 		s.epoch = l.epoch
 	}
-}
-
-// lower returns the lower rate of two contracts with their lower burst.
-func lower(a, b *Rate) Rate {
-	slow := a
-	aHi, aLo := bits.Mul64(uint64(a.n), uint64(b.per))
-	bHi, bLo := bits.Mul64(uint64(b.n), uint64(a.per))
-	if bHi < aHi || bHi == aHi && bLo < aLo {
-		slow = b
-	}
-	r, err := compile(uint64(slow.n), uint64(slow.per), uint64(min(a.burst, b.burst)))
-	if err != nil {
-		panic("limit: unreachable: a lower burst fills sooner")
-	}
-	return r
 }

@@ -116,24 +116,59 @@ func TestTableForgetsOnlyFullBuckets(t *testing.T) {
 	}
 }
 
-// Newcomers without room share one bucket, under the strictest of their
-// contracts.
-func TestTableNewcomersShareOneBucket(t *testing.T) {
-	table, r := newTable(1), perSecond(1, 10)
-	table.Take("resident", r, 0, 10)
+// Newcomers without room share a bucket with those of their contract.
+func TestTableNewcomersShareOneBucketAContract(t *testing.T) {
+	table, r, other := newTable(1), must(NewRate(1, time.Second, 10)), must(NewRate(2, time.Second, 10))
+	table.Take("resident", must(NewRate(1, time.Hour, 1)), 0, 1)
 	for i := range 6 {
 		if d := table.Take(fmt.Sprint("new", i), r, 0, 2); d.Allowed != (i < 5) {
 			t.Fatalf("newcomer %d: %+v", i, d)
 		}
 	}
-	if d := table.Take("low", perSecond(1, 3), 4*time.Second, 3); !d.Allowed {
-		t.Errorf("four seconds later: %+v", d)
+	if d := table.Take("other", other, 0, 10); !d.Allowed {
+		t.Errorf("another contract shares with them: %+v", d)
 	}
-	if d := table.Take("new0", perSecond(100, 100), 4*time.Second, 2); d.Allowed || d.RetryIn != 2*time.Second {
-		t.Errorf("a high contract lifts the shared one: %+v", d)
+	if d := table.Take("new1", r, 0, 3); d.Allowed || d.RetryIn != 3*time.Second {
+		t.Errorf("%+v", d)
 	}
-	if d := table.Take("new0", perSecond(100, 100), time.Minute, 100); !d.Allowed {
-		t.Errorf("full again, the shared bucket takes the newcomer's contract: %+v", d)
+	for i := range int64(20) { // contracts come and go: full ones make room
+		now := time.Duration(20+20*i) * time.Second
+		table.Take("new", must(NewRate(100+i, time.Second, 1)), now, 1)
+	}
+	if n := len(table.shards[0].overflow); n > 2 {
+		t.Errorf("%d overflow buckets", n)
+	}
+}
+
+// A ticket of a bucket that has been forgotten, or that was shared, gives nothing
+// to the one that the key has now, however many epochs either has seen.
+//
+// Limiter case L24.
+func TestTableRefundsNothingAfterForgetting(t *testing.T) {
+	r, slow := perSecond(1, 5), must(NewRate(1, time.Hour, 1))
+	for name, resident := range map[string]Rate{"forgotten": r, "shared": slow} {
+		table := newTable(1)
+		if name == "shared" {
+			table.Take("resident", resident, 0, 1)
+		}
+		var tickets []uint16
+		now := time.Duration(0)
+		for range 50 {
+			tickets = append(tickets, table.Take("k", r, now, 1).Epoch)
+			now += time.Second
+		}
+		table.Take("resident", resident, now, 1) // takes the room, or keeps it
+		now += time.Hour
+		for range 50 {
+			table.Take("k", r, now, 5)
+			for _, epoch := range tickets {
+				table.Refund("k", now, 1, epoch)
+			}
+			if d := table.Take("k", r, now, 1); d.Allowed {
+				t.Fatalf("%s: a late refund gave a token: %+v", name, d)
+			}
+			now += time.Minute
+		}
 	}
 }
 
@@ -237,16 +272,6 @@ func TestTableTakeOfAKnownKeyAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { now++; table.Take("k", r, now, 1) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-}
-
-func TestLowerIsBelowBoth(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := drawRate(t), drawRate(t)
-		l := lower(&a, &b)
-		if l.PerSecond() > a.PerSecond() || l.PerSecond() > b.PerSecond() || l.Burst() != min(a.Burst(), b.Burst()) {
-			t.Fatalf("%v of %v and %v", l.String(), a.String(), b.String())
-		}
-	})
 }
 
 // The hash table is a map, over growth, removal and shrinking.

@@ -21,7 +21,7 @@ type Store interface {
 }
 
 // Start is where the clock begins: a multiple of a second, an hour, a Day, a Month.
-const Start = 660 * admit.Month
+const Start = 60 * admit.Month
 
 // The limits of the scripts.
 var (
@@ -30,15 +30,17 @@ var (
 	PerMonth  = Sliding("month", 40, admit.Month)
 )
 
-// Bucket, Fixed and Sliding return a check of the tenant acme that costs 1.
+// Bucket returns a check of the tenant acme that costs 1.
 func Bucket(policy string, n int64, per time.Duration, burst int64) admit.Check {
 	return check(policy, admit.Spec{Algorithm: admit.TokenBucket, Limit: n, Window: per, Burst: burst})
 }
 
+// Fixed returns one of a fixed window.
 func Fixed(policy string, n int64, per time.Duration) admit.Check {
 	return check(policy, admit.Spec{Algorithm: admit.FixedWindow, Limit: n, Window: per})
 }
 
+// Sliding returns one of a sliding window.
 func Sliding(policy string, n int64, per time.Duration) admit.Check {
 	return check(policy, admit.Spec{Algorithm: admit.SlidingWindow, Limit: n, Window: per})
 }
@@ -47,9 +49,17 @@ func check(policy string, s admit.Spec) admit.Check {
 	return admit.Check{Policy: policy, Key: []string{"acme"}, Spec: s, Cost: 1}
 }
 
-// Of returns the check for another key, At for another cost.
-func Of(c admit.Check, key ...string) admit.Check { c.Key = key; return c }
-func At(c admit.Check, cost int64) admit.Check    { c.Cost = cost; return c }
+// Of returns the check for another key.
+func Of(c admit.Check, key ...string) admit.Check {
+	c.Key = key
+	return c
+}
+
+// At returns the check at another cost.
+func At(c admit.Check, cost int64) admit.Check {
+	c.Cost = cost
+	return c
+}
 
 // Run runs the suite.
 func Run(t *testing.T, open func(t *testing.T) Store) {

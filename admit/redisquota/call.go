@@ -1,6 +1,7 @@
 package redisquota
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -20,7 +21,7 @@ import (
 // the background, which learns by abandon what became of the caller.
 type call struct {
 	store  *Store
-	checks []admit.Check // nil: a refund, or one that follows from a late answer
+	checks []admit.Check
 	req    request
 	permit breaker.Permit
 
@@ -60,6 +61,16 @@ func (c *call) wait(ctx context.Context, deadline time.Duration) bool {
 	return false
 }
 
+// cause is why a wait was in vain.
+func (c *call) cause(ctx context.Context) error {
+	select {
+	case <-c.done:
+		return c.err
+	default:
+		return cmp.Or(ctx.Err(), context.DeadlineExceeded)
+	}
+}
+
 // abandon tells the background what became of a caller whose wait was in vain.
 func (c *call) abandon(letThrough bool) { c.left <- letThrough }
 
@@ -85,7 +96,9 @@ func (c *call) late(letThrough bool) {
 	switch {
 	case c.err != nil && inDoubt(c.err):
 		s.counts.doubt.Add(1)
-	case c.err != nil || c.checks == nil || letThrough || c.req.args[0] != opTake || c.reply[0] != 1:
+	case c.err != nil || c.req.args[0] != opTake || c.reply[0] != 1:
+	case letThrough:
+		s.counts.kept.Add(1)
 	default:
 		a := admit.Answer{Checks: make([]limit.Decision, len(c.checks))}
 		decode(c.checks, c.req.which, c.reply, &a)
@@ -103,6 +116,10 @@ func (s *Store) exec(r *request) ([]int64, error) {
 	client, err := s.connect()
 	if err != nil {
 		return nil, err
+	}
+	script := takeScript
+	if r.args[0] == opRefund {
+		script = refundScript
 	}
 	for {
 		if r.args[1], err = s.instant(client); err != nil {

@@ -3,7 +3,7 @@
 //
 // One decision is one script and one round trip: all of its limits, of whatever algorithms and
 // windows, are checked in the server's own time, and recorded only if all pass. A denial records
-// nothing. See script.lua for the arithmetic, which is that of package limit in microseconds.
+// nothing. See take.lua for the arithmetic, which is that of package limit in microseconds.
 //
 // # When the store is away
 //

@@ -2,9 +2,10 @@ package redisquota
 
 import (
 	"crypto/sha256"
-	_ "embed"
+	_ "embed" // the scripts
+	"encoding/binary"
 	"encoding/hex"
-	"strconv"
+	"math/bits"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -13,12 +14,15 @@ import (
 	"github.com/fairlane-dev/fairlane/limit"
 )
 
-//go:embed script.lua
-var source string
+//go:embed take.lua
+var takeSource string
 
-var script = rueidis.NewLuaScript(source)
+//go:embed refund.lua
+var refundSource string
 
-// The kinds of call. Only take and refund write.
+var takeScript, refundScript = rueidis.NewLuaScript(takeSource), rueidis.NewLuaScript(refundSource)
+
+// The kinds of call.
 const (
 	opTake   = "take"
 	opPeek   = "peek"
@@ -35,7 +39,7 @@ type request struct {
 // encode leaves out paused checks: they have no state. epochs are those of the decision that a
 // refund gives back, else nil.
 func (s *Store) encode(op string, checks []admit.Check, epochs []limit.Decision) request {
-	r := request{args: make([]string, 0, 2+7*len(checks)), keys: make([]string, 0, len(checks))}
+	r := request{args: make([]string, 0, 2+len(checks)), keys: make([]string, 0, len(checks))}
 	r.args = append(r.args, op, "")
 	for i := range checks {
 		c := &checks[i]
@@ -49,9 +53,7 @@ func (s *Store) encode(op string, checks []admit.Check, epochs []limit.Decision)
 		}
 		r.which = append(r.which, i)
 		r.keys = append(r.keys, s.key(c))
-		for _, n := range numbers(c, epoch) {
-			r.args = append(r.args, strconv.FormatInt(n, 10))
-		}
+		r.args = append(r.args, packed(c, epoch))
 	}
 	return r
 }
@@ -64,23 +66,45 @@ func orPeek(op string) string {
 	return op
 }
 
-// numbers are what the script gets of a check.
-func numbers(c *admit.Check, epoch uint16) [7]int64 {
+// packed is what the scripts get of a check: eleven integers of eight bytes.
+func packed(c *admit.Check, epoch uint16) string {
 	s := &c.Spec
+	n := [11]int64{0, c.Cost, int64(epoch)}
 	if s.Algorithm == admit.TokenBucket {
-		rate, err := s.Rate()
-		if err != nil {
-			panic("redisquota: unreachable: checks are validated: " + err.Error())
+		bucket(s, c.Cost, n[3:])
+	} else {
+		n[0] = 1
+		slots, slot := int64(1), s.Window.Microseconds()
+		if s.Algorithm == admit.SlidingWindow {
+			slots, slot = admit.SlidingParts+1, (slot+admit.SlidingParts-1)/admit.SlidingParts
 		}
-		n, per, burst := rate.Contract()
-		k := 1000 * n // of 1/k us
-		return [7]int64{0, c.Cost, int64(epoch), k, int64(per) / k, int64(per) % k, burst}
+		n[3], n[4], n[5] = s.Limit, slot, slots
 	}
-	slots, slot := int64(1), s.Window.Microseconds()
-	if s.Algorithm == admit.SlidingWindow {
-		slots, slot = admit.SlidingParts+1, (slot+admit.SlidingParts-1)/admit.SlidingParts
+	b := make([]byte, 0, 8*len(n))
+	for _, x := range n {
+		b = binary.LittleEndian.AppendUint64(b, uint64(x))
 	}
-	return [7]int64{1, c.Cost, int64(epoch), s.Limit, slot, slots, 0}
+	return string(b)
+}
+
+// bucket fills in the contract, in us and 1/k us. A cost above the burst has no span.
+func bucket(s *admit.Spec, cost int64, n []int64) {
+	rate, err := s.Rate()
+	if err != nil {
+		panic("redisquota: unreachable: checks are validated: " + err.Error())
+	}
+	tokens, per, burst := rate.Contract()
+	k := 1000 * tokens
+	n[0], n[1], n[2], n[3] = k, int64(per)/k, int64(per)%k, burst
+	n[4], n[5] = span(min(cost, burst), int64(per), k)
+	n[6], n[7] = span(burst, int64(per), k)
+}
+
+// span is u*per/k, whole and remainder. limit.Rate has checked that it is in range.
+func span(u, per, k int64) (int64, int64) {
+	hi, lo := bits.Mul64(uint64(u), uint64(per))
+	q, r := bits.Div64(hi, lo, uint64(k))
+	return int64(q), int64(r)
 }
 
 // maxKey is the longest name of a counter that is written out; a longer one is hashed.

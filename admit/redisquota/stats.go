@@ -7,13 +7,14 @@ import (
 	"sync/atomic"
 )
 
-type counts struct{ asked, away, late, returned, doubt atomic.Int64 }
+type counts struct{ asked, away, late, kept, returned, doubt atomic.Int64 }
 
 // Stats are counts since the store was opened.
 type Stats struct {
 	Asked    int64 // decisions that the store was to make
 	Away     int64 // of them, made without it
 	Late     int64 // calls that missed the deadline
+	Kept     int64 // recorded too late for its caller, whose request was let through all the same
 	Returned int64 // recorded too late for a request that was refused, and given back
 	Doubt    int64 // calls of which nobody can know whether they were recorded
 }
@@ -21,7 +22,7 @@ type Stats struct {
 // Stats returns the counts.
 func (s *Store) Stats() Stats {
 	c := &s.counts
-	return Stats{c.asked.Load(), c.away.Load(), c.late.Load(), c.returned.Load(), c.doubt.Load()}
+	return Stats{c.asked.Load(), c.away.Load(), c.late.Load(), c.kept.Load(), c.returned.Load(), c.doubt.Load()}
 }
 
 // Check asks the server for settings with which quotas would be lost, and returns a line for

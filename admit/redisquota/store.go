@@ -74,7 +74,7 @@ type Store struct {
 	config  Config
 	option  rueidis.ClientOption
 	began   time.Time
-	origin  time.Duration // of the local share's clock: the wall's when the store was opened
+	origin  time.Duration // of the local share's clock, a whole number of Months from 1970
 	local   *admit.Local
 	breaker breaker.Config
 	clock   func() int64 // us; tests only: nil is the server's
@@ -105,7 +105,7 @@ func Open(c Config) (*Store, error) {
 	option.Dialer.Timeout = time.Second
 	now := time.Now()
 	return &Store{
-		config: c, option: option, began: now, origin: time.Duration(now.UnixNano()),
+		config: c, option: option, began: now, origin: time.Duration(now.UnixNano()) - 600*admit.Month,
 		local: admit.NewLocal(c.LocalKeys),
 		breaker: breaker.Config{
 			Open: 250 * time.Millisecond, OpenMax: 2 * time.Second, ProbeExpiry: c.Deadline,
@@ -204,12 +204,15 @@ func (s *Store) Refund(ctx context.Context, checks []admit.Check, a admit.Answer
 	if !ok {
 		return ErrAway
 	}
-	c := s.call(nil, r, permit)
+	c := s.call(checks, r, permit)
 	if c.wait(ctx, s.config.Deadline) {
 		return nil
 	}
 	c.abandon(true)
-	return errors.Join(ErrAway, ctx.Err())
+	if err := c.cause(ctx); err != nil {
+		return fmt.Errorf("%w: %w", ErrAway, err)
+	}
+	return nil
 }
 
 // ErrAway is the error of a refund that the store did not confirm.

@@ -79,6 +79,7 @@ func newRoot() *cobra.Command {
 		newSinkCmd(),
 		newGateCmd(),
 		newBenchCmd(),
+		newPlanCmd(),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
