@@ -286,6 +286,7 @@ func TestKeysAreJoinedUnambiguously(t *testing.T) {
 // nobody else's word counts.
 // Field case 89.
 // Limiter case L62.
+// Limiter case L63.
 func TestTheClientIsTheRightmostUntrustedHop(t *testing.T) {
 	proxies := Proxies{
 		Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
@@ -323,7 +324,6 @@ func TestTheClientIsTheRightmostUntrustedHop(t *testing.T) {
 // customers never are, however they are written.
 // Limiter case L59.
 // Limiter case L60.
-// Limiter case L63.
 func TestNetworksAreWhatOneCustomerHas(t *testing.T) {
 	for _, tc := range []struct {
 		a, b   string

@@ -218,42 +218,36 @@ daemon off; master_process off; pid %[1]s/pid; error_log stderr;
 events {}
 http {
   access_log off; client_body_temp_path %[1]s/a; proxy_temp_path %[1]s/b; fastcgi_temp_path %[1]s/c; uwsgi_temp_path %[1]s/d; scgi_temp_path %[1]s/e;
-  server {
-    listen %[2]s;
-    location / {
-      auth_request /check;
-      auth_request_set $status_of $upstream_http_fairlane_status;
-      auth_request_set $retry_after $upstream_http_retry_after;
-      auth_request_set $ratelimit $upstream_http_ratelimit;
-      auth_request_set $tenant $upstream_http_fairlane_tenant;
-      error_page 403 = @refused;
-      add_header RateLimit $ratelimit;
-      proxy_set_header Fairlane-Tenant $tenant;
-      proxy_pass %[4]s;
-    }
-    location = /check {
-      internal;
-      proxy_pass %[3]s/check?nginx;
-      proxy_pass_request_body off;
-      proxy_set_header Content-Length "";
-      proxy_set_header X-Original-Method $request_method;
-      proxy_set_header X-Original-URI $request_uri;
-      proxy_set_header X-Forwarded-For $remote_addr;
-      proxy_set_header X-Forwarded-Method "";
-      proxy_set_header X-Forwarded-Uri "";
-      proxy_set_header X-Forwarded-Host $host;
-    }
-    location @refused {
-      add_header Retry-After $retry_after always;
-      add_header RateLimit $ratelimit always;
-      if ($status_of = 429) { return 429; }
-      if ($status_of = 503) { return 503; }
-      return 403;
-    }
-  }
+  server { listen %[2]s; %[3]s }
 }
 `
 
+// documented returns the first block of a language in docs/admission.md.
+func documented(t *testing.T, language string) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/admission.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(page), "```"+language+"\n")
+	block, _, closed := strings.Cut(rest, "\n```")
+	if !ok || !closed {
+		t.Fatalf("docs/admission.md has no %s", language)
+	}
+	return block
+}
+
+// The documented policy file is right, and without warnings.
+func TestTheDocumentedPolicyFileIsRight(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gate.yaml")
+	write(t, path, documented(t, "yaml"))
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"gate", "check", path}, &out, &errs); code != exitOK || errs.Len() > 0 {
+		t.Errorf("%d %s", code, errs.String())
+	}
+}
+
+// nginx, set up as documented.
 func TestNginxAsksTheGate(t *testing.T) {
 	nginx, err := exec.LookPath("nginx")
 	if err != nil {
@@ -270,7 +264,8 @@ func TestNginxAsksTheGate(t *testing.T) {
 	addr := ln.Addr().String()
 	ln.Close()
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "nginx.conf"), fmt.Sprintf(nginxConf, dir, addr, gate, service.URL))
+	write(t, filepath.Join(dir, "nginx.conf"), fmt.Sprintf(nginxConf, dir, addr, strings.NewReplacer(
+		"http://127.0.0.1:8081", gate, "http://127.0.0.1:9000", service.URL).Replace(documented(t, "nginx"))))
 	log := newLineWriter()
 	cmd := exec.Command(nginx, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
 	cmd.Stderr = log
