@@ -41,7 +41,7 @@ func (b *bench) redis() ([]figure, error) {
 	client := redis.NewClient(&redis.Options{Addr: server.addr, PoolSize: redisCallers})
 	defer client.Close()
 	theirs := redis_rate.NewLimiter(client)
-	n := pick(b, 200_000, 10_000)
+	n := pick(b, 50_000, 10_000)
 	var mine, its [4]series // CPU per decision, round by round
 	side := func(i int, decide func(tenant string) error) func() (float64, error) {
 		return func() (float64, error) { return server.rate(n, decide, &mine[i], &its[i]) }
