@@ -39,6 +39,7 @@ type row struct {
 
 var rows = []row{
 	{"bucket", "limit.Bucket.Take against x/time/rate AllowN(t, n), the instant passed to both; CPU time", (*bench).bucket},
+	{"keyed", "limit.Table against go-limiter's memory store, 50,000 keys, in parallel", (*bench).keyed},
 	{"engine", "engine Offer + Finish over 50,000 lanes in random order; CPU time", (*bench).offerFinish},
 	{"lanes", "heap of 50,000 lanes, each after at least one delivery", (*bench).laneMemory},
 	{"registry", "what the driver keeps of a subscription beside the engine's lane", (*bench).registryMemory},

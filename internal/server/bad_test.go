@@ -101,7 +101,7 @@ func badTenants() []badCall {
 		post(`{"id":"`+strings.Repeat("a", 300000)+`"}`, 413, "too-large", "body", "at most 262144"),
 		post(`{}`, 422, "invalid", "id", "is missing"),
 		post(`{"id":"b","id":"c"}`, 422, "invalid", "id", "once"),
-		post(`{"id":"b","tire":"pro"}`, 422, "invalid", "tire", "is unknown; known here: id, name, tier, suspended"),
+		post(`{"id":"b","tire":"pro"}`, 422, "invalid", "tire", "is unknown; known here: id, name, tier, grants, suspended"),
 		post(`{"ID":"b"}`, 422, "invalid", "id", "is missing"),
 		post(`{"id":5}`, 422, "invalid", "id", "1 to 128 letters"),
 		post(`{"id":null}`, 422, "invalid", "id", "must not be null"),

@@ -91,6 +91,9 @@ func (s *Server) envelope(r *http.Request) (*journal.Trigger, error) {
 		t.Key, err = idempotencyKey(r.Header)
 	}
 	if err == nil {
+		t.Attributes, err = attributes(r.Header)
+	}
+	if err == nil {
 		t.Audience, err = s.audience(callerOf(r), r.Header)
 	}
 	return t, err
@@ -201,7 +204,7 @@ func (s *Server) pressure(a journal.Audience) error {
 }
 
 // fingerprint tells two requests with one key apart: SHA-256 over method, path, audience,
-// topic, content type and body, each with its length before it.
+// topic, content type, attributes and body, each with its length before it.
 func fingerprint(r *http.Request, t *journal.Trigger) (sum [32]byte) {
 	h := sha256.New()
 	part := func(s string) {
@@ -215,6 +218,10 @@ func fingerprint(r *http.Request, t *journal.Trigger) (sum [32]byte) {
 	part(cmp.Or(strings.Join(t.Audience.Tenants, ","), "*"))
 	part(t.Topic)
 	part(t.ContentType)
+	for _, a := range t.Attributes {
+		part(a.Name)
+		part(a.Value)
+	}
 	h.Write(t.Payload)
 	h.Sum(sum[:0])
 	return sum

@@ -46,6 +46,7 @@ type laneView struct {
 	Disabled     bool    `json:"disabled"`
 	PausedFor    string  `json:"paused_for,omitempty"` // what is left of the endpoint's own pause
 	Ramp         int     `json:"ramp,omitempty"`
+	Stopped      int     `json:"stopped,omitempty"` // queues of an ordered lane behind a dead letter
 	MeanSlotMS   float64 `json:"mean_slot_ms"`
 	P99MS        float64 `json:"p99_ms"` // of successes
 }
@@ -56,7 +57,7 @@ func viewLane(l *fanout.LaneStatus) laneView {
 	v := laneView{
 		Subscription: l.Subscription, Tenant: l.TenantID, Host: l.HostName, Rate: l.Rate, Burst: l.Burst,
 		Remaining: l.Tokens, Cap: l.Cap, Account: viewAccount(l.Counters), Breaker: phases[l.Breaker],
-		Paused: l.Paused, Disabled: l.Disabled, Ramp: l.Ramp, MeanSlotMS: milli(l.MeanSlot), P99MS: milli(l.P99),
+		Paused: l.Paused, Disabled: l.Disabled, Ramp: l.Ramp, Stopped: l.Stopped, MeanSlotMS: milli(l.MeanSlot), P99MS: milli(l.P99),
 	}
 	if l.Rate == "unlimited" {
 		v.Burst, v.Remaining = 0, -1
@@ -64,7 +65,7 @@ func viewLane(l *fanout.LaneStatus) laneView {
 	if l.PausedFor > 0 {
 		v.PausedFor = l.PausedFor.Round(time.Millisecond).String()
 	}
-	if l.Waiting.Count > 0 && l.Blocked != engine.None {
+	if l.Counters.Parked > 0 && l.Blocked != engine.None {
 		v.Blocked = l.Blocked.String()
 	}
 	return v

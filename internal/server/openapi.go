@@ -219,6 +219,7 @@ var parameters = map[string]parameter{
 	"limit":           {"The most items of a page", doc{"type": "integer", "minimum": 1, "maximum": maxLimit, "default": defaultLimit}},
 	"tenant":          {"What belongs to this tenant", doc{"type": "string"}},
 	"Fairlane-Tenant": {"Whom it is for: a tenant's id, several separated by commas, or * for all; a tenant's key implies its own", doc{"type": "string"}},
+	orderKeyHeader:    {"The attribute partitionkey: what is of one key goes in order to subscriptions that are ordered by key. Other attributes stand in Fairlane-Attribute-NAME", doc{"type": "string"}},
 	"Idempotency-Key": {"A second request with the same key and content is answered as the first", doc{"type": "string"}},
 }
 

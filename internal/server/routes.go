@@ -53,7 +53,7 @@ var routes = []route{
 	{"GET", "/openapi.json", anyone, 200, nil, nil, nil, "This document", (*Server).serveOpenAPI},
 	{"GET", "/metrics", admin, 200, nil, nil, nil, "Metrics in Prometheus' text format", (*Server).serveMetrics},
 
-	{"POST", "/v1/triggers/{topic}", admin | producer | tenant, 202, []string{"Fairlane-Tenant", "Idempotency-Key"}, payload{}, receiptView{}, "Take one trigger", (*Server).ingest},
+	{"POST", "/v1/triggers/{topic}", admin | producer | tenant, 202, []string{"Fairlane-Tenant", "Fairlane-Order-Key", "Idempotency-Key"}, payload{}, receiptView{}, "Take one trigger", (*Server).ingest},
 
 	{"GET", "/v1/tenants", admin, 200, paging, nil, page[tenantView]{}, "List tenants", (*Server).listTenants},
 	{"POST", "/v1/tenants", admin, 201, nil, tenantIn{}, tenantView{}, "Create a tenant", (*Server).createTenant},

@@ -24,6 +24,7 @@ type tenantView struct {
 	Name      string    `json:"name"`
 	Tier      string    `json:"tier"`
 	Suspended bool      `json:"suspended"`
+	Grants    []string  `json:"grants"` // broadcasts that it may see
 	Created   time.Time `json:"created"`
 }
 
@@ -33,10 +34,16 @@ type tenantIn struct {
 	Name      string `json:"name,omitempty"`
 	Tier      string `json:"tier,omitempty"`
 	Suspended bool   `json:"suspended,omitempty"`
+
+	Grants []string `json:"grants,omitempty"`
 }
 
 func viewTenant(t *journal.Tenant) tenantView {
-	return tenantView{ID: t.ID, Name: t.Name, Tier: t.Tier, Suspended: t.Suspended, Created: t.Created}
+	grants, known := t.Granted()
+	if !known {
+		grants = []string{">"} // made by a release without grants
+	}
+	return tenantView{Grants: append([]string{}, grants...), ID: t.ID, Name: t.Name, Tier: t.Tier, Suspended: t.Suspended, Created: t.Created}
 }
 
 func (s *Server) listTenants(w http.ResponseWriter, r *http.Request) error {
@@ -114,7 +121,7 @@ func (s *Server) putTenant(w http.ResponseWriter, r *http.Request) error {
 		if old.Deleted {
 			return refuse(conflict, "id", "was used before; ids are never given again")
 		}
-		old.Name, old.Tier, old.Suspended = t.Name, t.Tier, t.Suspended
+		old.Name, old.Tier, old.Suspended, old.Grants = t.Name, t.Tier, t.Suspended, t.Grants
 		return s.storeTenant(w, r, old, http.StatusOK)
 	})
 }
@@ -141,6 +148,9 @@ func (s *Server) readTenant(w http.ResponseWriter, r *http.Request, t *journal.T
 	o.read("id", nil, parseText(&t.ID, tenantIDRule, validTenantID))
 	o.read("name", nil, parseText(&t.Name, "text of at most 256 bytes without control characters", validName))
 	o.read("tier", nil, parseText(&t.Tier, "one of "+strings.Join(s.tiers, ", "), func(v string) bool { return slices.Contains(s.tiers, v) }))
+	var grants []string
+	o.read("grants", nil, parsePatterns(&grants, 0, maxGrants))
+	t.Grants = []journal.Grant{{Topics: grants}}
 	o.read("suspended", nil, parseBool(&t.Suspended))
 	return o, nil
 }
