@@ -23,7 +23,7 @@ const (
 	replayIdle  = 100 * time.Millisecond
 	replayLeast = 100 * time.Millisecond // after a failure, doubling
 	replayMost  = 10 * time.Second
-	replayAgain = time.Second           // a lane that is never quiet lets one of a replay in as often
+	replayAgain = time.Second            // a lane that is never quiet lets one of a replay in as often
 	liveFor     = 100 * time.Millisecond // tokens left to the live stream: what it offers in that time
 )
 
