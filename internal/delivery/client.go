@@ -73,10 +73,13 @@ func (c *Client) sweep() {
 func (c *Client) Send(ctx context.Context, r *Request) Outcome {
 	t, err := parseTarget(r.URL)
 	if err == nil {
-		err = r.check()
+		err = r.check(c.opt.Now().Unix())
 	}
 	if err != nil {
-		return failure(&errStage{reason: ReasonLocal, detail: err.Error(), local: true}, false, false)
+		return failure(&errStage{reason: ReasonConfig, detail: err.Error(), local: true}, false, false)
+	}
+	if r.Shape != nil && t.tls {
+		t.cert = r.Shape.cert
 	}
 	timeout := r.Timeout
 	if timeout <= 0 {

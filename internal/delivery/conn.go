@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"os"
 	"syscall"
@@ -151,6 +152,9 @@ func (cn *conn) idleFor(limit time.Duration) time.Duration {
 func stageOf(err error) *errStage {
 	if os.IsTimeout(err) {
 		return &errStage{reason: ReasonTimeout, detail: "no answer in time"}
+	}
+	if e := new(net.OpError); errors.As(err, &e) && e.Op == "remote error" { // an alert, behind the handshake
+		return &errStage{reason: ReasonTLS, detail: alertDetail(e)}
 	}
 	return &errStage{reason: ReasonReset, detail: "connection closed without an answer"}
 }

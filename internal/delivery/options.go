@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"net"
 	"net/netip"
@@ -19,6 +20,12 @@ type Options struct {
 	MaxIdle          int            // idle connections in all; 0 means 4096
 	RootCAs          *x509.CertPool // nil means the system's
 	Resolver         *net.Resolver  // nil means Go's own, by /etc/resolv.conf
+
+	// Proxy, if set, carries every connection; see Proxy for what it must do.
+	Proxy *Proxy
+	// ClientCertificate, if set, is asked for the platform's own certificate, not nil, at every
+	// handshake in which an endpoint wants one and the subscription has none of its own.
+	ClientCertificate func() *tls.Certificate
 
 	// Now is the wall clock, for signatures and dates of Retry-After; nil means time.Now.
 	Now func() time.Time

@@ -97,7 +97,10 @@ func (f *Fanout) checkSubscription(s journal.Subscription) error {
 	if tn == nil || tn.Deleted {
 		return fmt.Errorf("%w: tenant: %q does not exist", ErrInvalid, s.Tenant)
 	}
-	_, err := f.profile(tn, s)
+	if _, err := f.profile(tn, s); err != nil {
+		return err
+	}
+	_, _, err := f.shape(&s)
 	return err
 }
 

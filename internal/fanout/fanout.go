@@ -38,6 +38,7 @@ type Fanout struct {
 	nudge    chan struct{}  // anyone -> clock: an earlier wake-up than it waits for
 	moved    chan struct{}  // anyone -> reader: room for more
 	readErr  atomic.Pointer[error]
+	rendered renderings
 
 	admin sync.Mutex // serialises changes of the registry with their application
 

@@ -20,6 +20,7 @@ type lane struct {
 	tenant  *tenant
 	part    uint8
 	timeout time.Duration
+	dress   dress
 	removed bool
 	backlog backlog
 	dead    []ref
@@ -193,6 +194,7 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 		f.index.add(l)
 	}
 	l.sub, l.timeout = s, profile.Timeout
+	l.dress = f.dressed(&s, profile.Rate, l.dress)
 	return nil
 }
 
@@ -258,7 +260,7 @@ func (f *Fanout) removeLane(l *lane) error {
 	l.removed = true
 	l.backlog, l.dead = backlog{}, nil
 	f.resize(l)
-	l.sub.Secrets = nil
+	l.sub.Secrets, l.sub.Requests, l.dress = nil, journal.Requests{}, dress{}
 	if err := f.engine.Apply(now, engine.RemoveLane{Lane: l.id}); err != nil {
 		return fmt.Errorf("fanout: remove the lane of %s: %w", l.sub.ID, err)
 	}

@@ -57,6 +57,7 @@ func checkSubscription(s *Subscription) error {
 		checkText("url", s.URL, 1, maxURL),
 		checkList("topics", s.Topics(), maxTopics, maxTopic),
 		checkSecrets(s.Secrets),
+		checkRequests(&s.Requests),
 		checkText("limits.rate", s.Limits.Rate, 0, maxText),
 		checkOutcomes(s.Outcomes),
 		checkText("disabled", s.Disabled, 0, maxText),
@@ -64,8 +65,8 @@ func checkSubscription(s *Subscription) error {
 }
 
 const (
-	secretMin = 24 // bytes of a signing secret, by Standard Webhooks 1.0.0
-	secretMax = 64
+	secretMin = 1 // bytes of a signing secret; imported ones have any length
+	secretMax = 512
 )
 
 func checkSecrets(secrets [][]byte) error {

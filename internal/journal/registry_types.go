@@ -36,6 +36,7 @@ type Subscription struct {
 	URL      string            `json:"url"` // stored encrypted: its path may be a credential
 	Limits   Limits            `json:"limits"`
 	Secrets  [][]byte          `json:"-"`                  // decoded; stored encrypted
+	Requests Requests          `json:"-"`                  // stored encrypted
 	Outcomes map[string]string `json:"outcomes,omitempty"` // status -> class, overrides of the table
 	Paused   bool              `json:"paused,omitempty"`
 	Disabled string            `json:"disabled,omitempty"` // reason, e.g. "gone"
@@ -87,6 +88,7 @@ func (s *Subscription) clone() Subscription {
 		c.Limits.Cap = new(*s.Limits.Cap)
 	}
 	c.Secrets = cloneEach(s.Secrets)
+	c.Requests = s.Requests.clone()
 	c.Outcomes = maps.Clone(s.Outcomes)
 	c.Versions = slices.Clone(s.Versions)
 	for i := range c.Versions {

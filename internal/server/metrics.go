@@ -45,7 +45,7 @@ func NewMetrics(version string) *Metrics {
 	}
 	m.registry.MustRegister(m.ingest, m.attempts, m.unsent, m.deliveries, m.ingestTime, m.attempt, m.latency,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, reason := range []string{delivery.ReasonGuard, delivery.ReasonLocal, delivery.ReasonDial, delivery.ReasonDNS, delivery.ReasonTLS, delivery.ReasonCut} {
+	for _, reason := range []string{delivery.ReasonGuard, delivery.ReasonLocal, delivery.ReasonConfig, delivery.ReasonDial, delivery.ReasonDNS, delivery.ReasonTLS, delivery.ReasonCut} {
 		m.unsent.WithLabelValues(reason) // shown from the start, as 0
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "fairlane_build_info", Help: "1, with the version.",

@@ -138,6 +138,7 @@ func (s *Server) routes(openMetrics bool) {
 		"GET /v1/subscriptions/{id}":            s.getSubscription,
 		"PATCH /v1/subscriptions/{id}":          s.patchSubscription,
 		"DELETE /v1/subscriptions/{id}":         s.deleteSubscription,
+		"POST /v1/subscriptions/{id}/rotate":    s.rotateSecret,
 		"GET /v1/subscriptions/{id}/deliveries": s.listDeliveries,
 		"GET /v1/lanes":                         s.listLanes,
 		"GET /v1/lanes/{subscription}":          s.getLane,
