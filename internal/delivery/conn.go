@@ -31,6 +31,7 @@ type conn struct {
 	vec      [2][]byte
 	hint     time.Duration // the server's idle timeout, 0 if it named none
 	expires  time.Time     // when idle
+	guard    *Guard        // that was in force before it was dialled
 
 	probe    func(fd uintptr) bool
 	probeErr error

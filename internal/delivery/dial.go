@@ -16,7 +16,7 @@ import (
 
 // dialer makes guarded connections. Its errors are *errStage.
 type dialer struct {
-	guard   *Guard
+	guard   atomic.Pointer[Guard]
 	proxy   *Proxy
 	net     net.Dialer // Resolver, and ControlContext is the guard's
 	tls     *tls.Config
@@ -26,11 +26,9 @@ type dialer struct {
 }
 
 func newDialer(o *Options) *dialer {
-	guard := &Guard{Allow: o.Allow}
 	d := &dialer{
-		guard: guard,
 		proxy: o.Proxy,
-		net:   net.Dialer{Resolver: o.Resolver, ControlContext: guard.control},
+		net:   net.Dialer{Resolver: o.Resolver},
 		tls: &tls.Config{
 			MinVersion:         tls.VersionTLS12,
 			RootCAs:            o.RootCAs,
@@ -39,6 +37,10 @@ func newDialer(o *Options) *dialer {
 		},
 		connect: o.ConnectTimeout,
 		shake:   o.HandshakeTimeout,
+	}
+	d.guard.Store(&Guard{Allow: o.Allow})
+	d.net.ControlContext = func(ctx context.Context, network, address string, c syscall.RawConn) error {
+		return d.guard.Load().control(ctx, network, address, c)
 	}
 	if own := o.ClientCertificate; own != nil {
 		d.tls.ClientSessionCache = nil

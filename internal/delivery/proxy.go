@@ -21,7 +21,7 @@ type Proxy struct {
 
 // tunnel returns a connection to e through the proxy.
 func (d *dialer) tunnel(ctx context.Context, e endpoint) (net.Conn, error) {
-	if a, err := netip.ParseAddr(e.host); err == nil && !d.guard.Allowed(a) {
+	if a, err := netip.ParseAddr(e.host); err == nil && !d.guard.Load().Allowed(a) {
 		return nil, &errStage{reason: ReasonGuard, detail: ErrRefused.Error(), local: true}
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.connect)

@@ -64,7 +64,7 @@ func New(schemaVersion, contentType, template string) (*Envelope, error) {
 	if e.contentType == "" {
 		e.contentType = "application/json"
 	}
-	if _, _, err := mime.ParseMediaType(e.contentType); err != nil || strings.ContainsFunc(e.contentType, unprintable) {
+	if _, _, err := mime.ParseMediaType(e.contentType); err != nil || !strings.Contains(e.contentType, "/") || strings.ContainsFunc(e.contentType, unprintable) {
 		return nil, ErrContentType
 	}
 	if !schema.MatchString(schemaVersion) {

@@ -51,6 +51,7 @@ type Fanout struct {
 	spent   []uint64              // messages of HELD without any, to be deleted
 	late    []lateRecord          // parked without a record yet, oldest first
 	decided map[journal.DeliveryKey]struct{}
+	setting uint64           // counts Reconfigure
 	passed  journal.Position // decided is dropped beyond it
 	cursor  journal.Position // first position not yet decided
 	timerAt time.Duration    // when the clock wakes next

@@ -14,6 +14,7 @@ import (
 // dress is how a lane's requests look. The zero value is the default. Immutable.
 type dress struct {
 	revision  uint64 // of the subscription that it was made from
+	setting   uint64 // and of the configuration
 	shape     *delivery.Shape
 	envelope  *envelope.Envelope
 	perSecond float64 // of the contract; 0 is none
@@ -23,11 +24,11 @@ type dress struct {
 // dressed makes the dress of a subscription, from the one that the lane had. One that is not usable is no error here: the lane's
 // deliveries wait, with the reason, until a person changes it.
 func (f *Fanout) dressed(s *journal.Subscription, rate limit.Rate, was dress) dress {
-	d := dress{revision: s.Revision}
+	d := dress{revision: s.Revision, setting: f.setting}
 	if !rate.IsUnlimited() && !rate.IsPaused() {
 		d.perSecond = rate.PerSecond()
 	}
-	if d.revision != 0 && d.revision == was.revision { // a connection with a client certificate belongs to its shape
+	if d.revision != 0 && d.revision == was.revision && d.setting == was.setting { // a connection with a client certificate belongs to its shape
 		d.shape, d.envelope, d.broken = was.shape, was.envelope, was.broken
 		return d
 	}
