@@ -15,7 +15,7 @@ func newSubscriptionCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "subscription", Aliases: []string{"sub"}, Short: "Create, list and remove subscriptions", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	c.flags(cmd)
-	cmd.AddCommand(newSubscriptionCreateCmd(c), newSubscriptionListCmd(c), newSubscriptionRemoveCmd(c))
+	cmd.AddCommand(newSubscriptionCreateCmd(c), newSubscriptionListCmd(c), newSubscriptionRotateCmd(c), newSubscriptionRemoveCmd(c))
 	return cmd
 }
 
@@ -30,11 +30,20 @@ type newSubscription struct {
 	Timeout  string   `json:"timeout,omitempty"`
 	Attempts uint32   `json:"attempts,omitempty"`
 	OnLimit  string   `json:"on_limit,omitempty"`
+
+	Secrets           []string          `json:"secrets,omitempty"`
+	Signature         json.RawMessage   `json:"signature,omitempty"`
+	SignatureBeside   json.RawMessage   `json:"signature_beside,omitempty"`
+	Headers           map[string]string `json:"headers,omitempty"`
+	OptionalHeaders   []string          `json:"optional_headers,omitempty"`
+	Envelope          string            `json:"envelope,omitempty"`
+	ClientCertificate map[string]string `json:"client_certificate,omitempty"`
 }
 
 func newSubscriptionCreateCmd(c *client) *cobra.Command {
 	var in newSubscription
 	var limit int
+	var look requestFlags
 	cmd := &cobra.Command{
 		Use:     "create --tenant ID --url URL --topic PATTERN",
 		Short:   "Create a subscription; its signing secret is shown once",
@@ -43,6 +52,9 @@ func newSubscriptionCreateCmd(c *client) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("cap") {
 				in.Cap = &limit
+			}
+			if err := look.fill(&in); err != nil {
+				return err
 			}
 			out, err := c.call(cmd.Context(), http.MethodPost, "/v1/subscriptions", in)
 			if err != nil {
@@ -61,6 +73,7 @@ func newSubscriptionCreateCmd(c *client) *cobra.Command {
 	f.StringVar(&in.Timeout, "timeout", "", "of one request, such as 15s")
 	f.Uint32Var(&in.Attempts, "attempts", 0, "attempts before it is dead; the horizon alone if absent")
 	f.StringVar(&in.OnLimit, "on-limit", "", "defer or drop")
+	look.add(cmd, &in)
 	for _, name := range []string{"tenant", "url", "topic"} {
 		if err := cmd.MarkFlagRequired(name); err != nil {
 			panic(err) // the flag is defined above

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +33,8 @@ type Retired struct {
 	Until time.Time
 }
 
-// Beside is a second signature. Without Secrets it uses the keys of the first.
+// Beside is a second signature. Without Secrets it uses the keys of the first; a template, the shared
+// secrets among them.
 type Beside struct {
 	Signature
 	Secrets [][]byte
@@ -95,8 +97,14 @@ func (s *Shape) sign(spec *Spec) error {
 	if spec.Beside == nil {
 		return nil
 	}
-	if len(spec.Beside.Secrets) > 0 {
+	switch {
+	case len(spec.Beside.Secrets) > 0:
 		keys = secretKeys(spec.Beside.Secrets)
+	case spec.Beside.Profile == Template:
+		keys = slices.DeleteFunc(slices.Clone(keys), func(k key) bool { return k.pair != nil })
+		if len(keys) == 0 {
+			return bad("signature_beside.secrets", "is needed: a template signs with shared secrets, and there is none to share")
+		}
 	}
 	second, err := newSigner("signature_beside", &spec.Beside.Signature, keys)
 	s.signers = append(s.signers, second)

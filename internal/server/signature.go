@@ -275,12 +275,21 @@ func parseOverlap(to *time.Duration) func(json.RawMessage) string {
 	}
 }
 
+// overlaps reports whether every signature that uses the subscription's secrets has room for two.
+func overlaps(r *journal.Requests) bool {
+	first := delivery.Signature(r.Signature)
+	if r.Beside == nil || len(r.Beside.Secrets) > 0 {
+		return first.Multiple()
+	}
+	second := delivery.Signature(r.Beside.Signature)
+	return first.Multiple() && second.Multiple()
+}
+
 // rotate changes sub and returns the text of the new secret; a key pair's private half is nobody's.
 func rotate(sub *journal.Subscription, kind string, overlap time.Duration, now time.Time) (string, error) {
 	r := &sub.Requests
-	first := delivery.Signature(r.Signature)
-	if overlap > 0 && !first.Multiple() {
-		return "", refuse(invalid, "overlap", "must be 0s: the signature template carries one signature; a separator would let it carry two")
+	if overlap > 0 && kind == "v1" && !overlaps(r) {
+		return "", refuse(invalid, "overlap", "must be 0s: a signature template carries one signature; a separator would let it carry two")
 	}
 	r.Retired = slices.DeleteFunc(r.Retired, func(k journal.Retired) bool { return !now.Before(k.Until) })
 	old := &sub.Secrets
