@@ -46,7 +46,7 @@ func New(o Options) *Client {
 		opt:   o,
 		dials: d,
 		dial:  d.dial,
-		pool:  newPool(o.MaxConnsPerHost, o.MaxIdle),
+		pool:  newPool(o.MaxConnsPerHost, o.MaxIdle, o.MaxConns),
 		agent: "Fairlane/" + o.Version,
 		stop:  make(chan struct{}),
 	}
@@ -112,6 +112,9 @@ func (c *Client) Send(ctx context.Context, r *Request) Outcome {
 func (c *Client) connect(ctx context.Context, e endpoint, deadline time.Time) (*conn, error) {
 	for {
 		cn, err := c.pool.get(e)
+		if errors.Is(err, errExhausted) && c.pool.closeIdle() > 0 {
+			continue // idle ones make room
+		}
 		if err != nil {
 			return nil, err
 		}

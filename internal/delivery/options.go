@@ -17,6 +17,7 @@ type Options struct {
 	HandshakeTimeout time.Duration  // TLS; 0 means 5s
 	IdleTimeout      time.Duration  // a connection unused for so long is closed; 0 means 4s, below the 5s of common servers
 	MaxConnsPerHost  int            // connections to one scheme, host and port, in use or idle; 0 means 1024
+	MaxConns         int            // connections in all; 0 means three quarters of the process's descriptors: the rest is for producers and the log
 	MaxIdle          int            // idle connections in all; 0 means 4096
 	RootCAs          *x509.CertPool // nil means the system's
 	Resolver         *net.Resolver  // nil means Go's own, by /etc/resolv.conf
@@ -43,6 +44,8 @@ func (o Options) withDefaults() Options {
 	orDuration(&o.IdleTimeout, 4*time.Second)
 	orInt(&o.MaxConnsPerHost, 1024)
 	orInt(&o.MaxIdle, 4096)
+	orInt(&o.MaxConns, descriptors()/4*3)
+	orInt(&o.MaxConns, 1<<30)
 	if o.Resolver == nil {
 		// Go's own resolver waits in the poller; the system's holds a thread
 		// for each name that is not answered.

@@ -87,6 +87,10 @@ func TestAChangedCertificateIsUsedByItself(t *testing.T) {
 	if n := serial(); n != 1 || !strings.Contains(logs.String(), "the one of before stays") {
 		t.Errorf("half-written: serial %d, %s", n, logs)
 	}
+	serial()
+	if n := strings.Count(logs.String(), "the one of before stays"); n != 1 {
+		t.Errorf("said %d times", n)
+	}
 	put(nil, secondKey)
 	if n := serial(); n != 2 {
 		t.Errorf("renewed: serial %d", n)
