@@ -88,6 +88,11 @@ func signedRequests(t *testing.T) (all []signed) {
 		call(t, service.URL(), "/v1/subscriptions", fmt.Sprintf(`{"tenant":"acme","url":%q,"topics":[">"],"secrets":%s,"signature":{"profile":%q}}`,
 			endpoint.URL+"/"+name, list, profile))
 	}
+	for _, m := range codeWord.FindAllStringSubmatch(page(t, "receiving.md"), -1) { // templates that the page proposes
+		if strings.HasPrefix(m[1], `{"profile":`) {
+			call(t, service.URL(), "/v1/subscriptions", fmt.Sprintf(`{"tenant":"acme","url":%q,"topics":["none"],"signature":%s}`, endpoint.URL, m[1]))
+		}
+	}
 	bodies := []string{`{"order":7,"n":9007199254740993}`, "", "{\"text\":\r\n \"caf\u00e9 cafe\u0301 \u2028 \U0001F60A \\ud83d\\ude0a\"}\r\n"}
 	for _, body := range bodies {
 		call(t, service.URL(), "/v1/triggers/order.paid", body)
@@ -179,7 +184,7 @@ func scratch(t *testing.T, files map[string]string) string {
 	if err := os.MkdirAll("bin", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("bin", "receiving-")
+	dir, err := os.MkdirTemp("bin", "_receiving-") // not part of ./...
 	if err != nil {
 		t.Fatal(err)
 	}
