@@ -49,6 +49,12 @@ func TestASubscriptionChoosesHowItsRequestsLook(t *testing.T) {
 	if ct := d.header.Get("Content-Type"); !strings.HasPrefix(ct, "application/cloudevents+json") || !strings.Contains(string(d.body), `"data":{"n":9007199254740993}`) {
 		t.Errorf("%s %s", ct, d.body)
 	}
+	document := string(s.must(200, s.do("GET", "/openapi.json", nil)).body)
+	for _, name := range []string{"signature_beside", "timestamp_header", "optional_headers", "client_certificate", "header_names", "overlap_until", "/v1/subscriptions/{id}/rotate"} {
+		if !strings.Contains(document, `"`+name+`":`) {
+			t.Errorf("openapi.json does not have %s", name)
+		}
+	}
 	path := "/v1/subscriptions/" + sub.ID
 	shown := s.must(200, s.do("GET", path, nil))
 	for _, part := range []string{`"signature":{"profile":"svix"}`, `"header":"X-Old"`, `"header_names":["Authorization","X-Plain"]`,
