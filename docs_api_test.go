@@ -278,7 +278,7 @@ func differs(want block, resp *http.Response, body []byte) string {
 }
 
 var (
-	passing = regexp.MustCompile(`^(position|remaining|next|created|at|accepted|died|first_died|secret|Retry-After|.*_ms)$`)
+	passing = regexp.MustCompile(`^(position|remaining|next|created|overlap_until|at|accepted|died|first_died|secret|Retry-After|.*_ms)$`)
 	ids     = regexp.MustCompile(`(msg_p|sub_|rpl_)[0-9a-z]+`)
 )
 

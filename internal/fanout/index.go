@@ -22,6 +22,7 @@ type lane struct {
 	timeout time.Duration
 	rate    limit.Rate
 	cap     int
+	dress   dress
 	removed bool
 	backlog backlog
 	dead    []ref
@@ -198,7 +199,7 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 		return fmt.Errorf("%w: tenant: %q does not exist", ErrInvalid, s.Tenant)
 	}
 	enabled := l != nil && l.sub.Disabled != "" && s.Disabled == ""
-	p, err := f.putLane(tn, s, l != nil && l.sub.URL != s.URL && !restoring)
+	profile, err := f.putLane(tn, s, l != nil && l.sub.URL != s.URL && !restoring)
 	if err != nil {
 		return err
 	}
@@ -212,12 +213,14 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 		l.sub, l.backlog = s, newBacklog(s.Order)
 		f.index.add(l)
 	}
-	l.sub, l.timeout, l.rate, l.cap = s, p.Timeout, p.Rate, p.Cap
+	l.sub, l.timeout = s, profile.Timeout
+	l.dress = f.dressed(&s, profile.Rate, l.dress)
+	l.rate, l.cap = profile.Rate, profile.Cap
 	f.stateOrder(f.clock.now(), l)
 	return f.regroup(tn, &s)
 }
 
-// putLane tells the engine of a subscription, and returns its profile.
+// putLane tells the engine of a subscription, and returns what it told.
 func (f *Fanout) putLane(tn *tenant, s journal.Subscription, newURL bool) (engine.Profile, error) {
 	profile, err := f.profile(tn, s)
 	if err != nil {
@@ -307,7 +310,7 @@ func (f *Fanout) removeLane(l *lane) error {
 	l.removed = true
 	l.backlog, l.dead = backlog{}, nil
 	f.resize(l)
-	l.sub.Secrets = nil
+	l.sub.Secrets, l.sub.Requests, l.dress = nil, journal.Requests{}, dress{}
 	if err := f.engine.Apply(now, engine.RemoveLane{Lane: l.id}); err != nil {
 		return fmt.Errorf("fanout: remove the lane of %s: %w", l.sub.ID, err)
 	}
