@@ -161,7 +161,7 @@ func (v *visit) enter(r *http.Request) *Problem {
 // identify finds tenant and tier. What has no valid credential counts against
 // the policies for that, never against a tenant.
 func (v *visit) identify(r *http.Request) *Problem {
-	err := error(identity.ErrNone)
+	err := identity.ErrNone
 	if v.s.Identity != nil {
 		v.id, err = v.s.Identity.Resolve(r)
 	}

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -495,10 +496,10 @@ func TestCheckAnswersTrustedProxies(t *testing.T) {
 func TestOutboundCallsHaveTheTenantsLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settings(t, admit.Policy{Name: "out", Key: []admit.Part{admit.ByTenant}, Spec: bucket(1, time.Second, 2), Costs: map[string]int64{"report": 1}, Percent: 100})
-		sent := 0
+		var sent atomic.Int64
 		tr := &Transport{Gate: s.Gate, Local: admit.NewLocal(10), TierOf: func(string) (string, bool) { return "free", true },
 			Base: roundTrip(func(*http.Request) (*http.Response, error) {
-				sent++
+				sent.Add(1)
 				return httptest.NewRecorder().Result(), nil
 			})}
 		call := func(tenant string) error {
@@ -515,8 +516,8 @@ func TestOutboundCallsHaveTheTenantsLimits(t *testing.T) {
 				t.Errorf("call %d: %v", i, err)
 			}
 		}
-		if err := call("b"); err != nil || sent != 3 {
-			t.Errorf("another tenant: %v, %d sent", err, sent)
+		if err := call("b"); err != nil || sent.Load() != 3 {
+			t.Errorf("another tenant: %v, %d sent", err, sent.Load())
 		}
 		tr.Wait = 3 * time.Second
 		began := time.Now()
