@@ -24,6 +24,8 @@ var core = []string{"limit", "fair", "retry", "breaker", "engine", "plan", "sim"
 var mayImport = map[string][]string{
 	"engine":            {"limit", "fair", "retry", "breaker"},
 	"sim":               {"engine", "limit", "fair", "retry", "breaker"},
+	"sim/picture":       {},
+	"sim/scenario":      {"core"},
 	"plan":              {"engine", "limit", "fair", "retry", "breaker"},
 	"admit":             {"limit", "fair"},
 	"admit/redisquota":  {"core"},

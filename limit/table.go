@@ -39,17 +39,18 @@ type Table struct {
 	shards []shard
 }
 
+// shard is two cache lines: what a decision needs is in the first.
 type shard struct {
-	bound int
+	mu    sync.Mutex
+	last  time.Duration
+	cells cells
+	calls uint32
+	epoch uint16 // none that was forgotten is later
 
-	mu       sync.Mutex
-	last     time.Duration
-	cells    cells
+	bound    int    // immutable
 	overflow []cell // by contract: as many as are in use at once
-	calls    uint32
-	epoch    uint16 // none that was forgotten is later
 
-	_ [64]byte // shards share no cache line
+	_ [32]byte
 }
 
 // NewTable returns an empty table for at most bound keys, 1 or more. The seed,
@@ -167,7 +168,7 @@ func (s *shard) sharedLocked(r *Rate, at int64) *cell {
 }
 
 func (h *cell) under(r *Rate, at int64) {
-	if h.rate != *r {
+	if o := &h.rate; o.n != r.n || o.per != r.per || o.burst != r.burst { // the rest follows from these
 		r.Change(&h.level, time.Duration(at), &h.rate)
 		h.rate = *r
 	}

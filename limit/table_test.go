@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -263,6 +264,12 @@ func TestTableHoldsLimitsUnderConcurrency(t *testing.T) {
 	}
 	if table.Len() > 200 {
 		t.Errorf("%d keys", table.Len())
+	}
+}
+
+func TestACellIsACacheLineAndAShardTwo(t *testing.T) {
+	if c, s := unsafe.Sizeof(cell{}), unsafe.Sizeof(shard{}); c != 64 || s != 128 {
+		t.Errorf("cell %d bytes, shard %d", c, s)
 	}
 }
 

@@ -80,6 +80,7 @@ func newRoot() *cobra.Command {
 		newGateCmd(),
 		newBenchCmd(),
 		newPlanCmd(),
+		newSimCmd(),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
