@@ -381,6 +381,34 @@ func TestForgettingTenantsGrantsNothing(t *testing.T) {
 	}
 }
 
+// One that is forgotten with a debt comes back with no less of it.
+// Limiter case L66.
+func TestAForgottenTenantComesBackNoBetterThanItLeft(t *testing.T) {
+	s := NewSlots(SlotLimits{Slots: 2})
+	var now time.Duration
+	use := func(name string, took time.Duration) {
+		ticket, _ := s.Request(now, Claim{Tenant: name, Share: 1})
+		now += took
+		s.Release(now, ticket)
+	}
+	s.Request(now, Claim{Tenant: "steady", Share: 1})
+	use("debtor", time.Second)
+	debt := s.tenants[s.ids["debtor"]].virtual
+	if debt < 0.9 {
+		t.Fatalf("a second of slot time is a debt of %v", debt)
+	}
+	for i := range maxIdle {
+		use(fmt.Sprint("once", i), 2*time.Second)
+	}
+	if _, known := s.ids["debtor"]; known {
+		t.Fatal("the nearest to the floor is still remembered")
+	}
+	s.Request(now, Claim{Tenant: "debtor", Share: 1})
+	if got := s.tenants[s.ids["debtor"]].virtual; got < debt {
+		t.Errorf("left with a debt of %v and came back with %v", debt, got)
+	}
+}
+
 // Changed limits hold for what waits: more slots, another mode, a higher share.
 func TestChangedLimitsHoldForWhatWaits(t *testing.T) {
 	limits := SlotLimits{Slots: 2, Mode: Hard, Queue: 10, Waiters: 100}
