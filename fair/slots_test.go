@@ -403,8 +403,8 @@ func TestAForgottenTenantComesBackNoBetterThanItLeft(t *testing.T) {
 	if _, known := s.ids["debtor"]; known {
 		t.Fatal("the nearest to the floor is still remembered")
 	}
-	s.Request(now, Claim{Tenant: "debtor", Share: 1})
-	if got := s.tenants[s.ids["debtor"]].virtual; got < debt {
+	ticket, _ := s.Request(now, Claim{Tenant: "debtor", Share: 1})
+	if got := s.tenants[s.ids["debtor"]].virtual - s.claims[ticket.index].charged; got < debt {
 		t.Errorf("left with a debt of %v and came back with %v", debt, got)
 	}
 }
