@@ -28,6 +28,8 @@ var mayImport = map[string][]string{
 	"sim/scenario":      {"core"},
 	"plan":              {"engine", "limit", "fair", "retry", "breaker"},
 	"admit":             {"limit", "fair"},
+	"admit/redisquota":  {"core"},
+	"admit/quotatest":   {"core"},
 	"internal/topic":    {},
 	"internal/journal":  {"core"},
 	"internal/delivery": {"core"},

@@ -141,6 +141,9 @@ func (e *Engine) checkLane(c *PutLane) error {
 			return refuse("lane.tenant", "must stay %d: a lane never changes its tenant", l.tenant)
 		}
 	}
+	if err := e.checkGroup(c); err != nil {
+		return err
+	}
 	return checkProfile(&c.Profile)
 }
 
@@ -178,13 +181,18 @@ func (e *Engine) putLane(now time.Duration, c PutLane) error {
 	old := l.host
 	if l.flags&laneKnown == 0 {
 		e.addLane(l, &c, t)
+		e.joinGroup(uint32(c.Lane), e.profiles.at(l.profile), int32(c.Profile.Cap))
 	} else {
 		e.editLane(now, l, &c)
 	}
 	l.host, l.cap = c.Host, int32(c.Profile.Cap)
 	l.setPaused(c.Paused)
 	x := e.spot(now, uint32(c.Lane))
+	if x.g != nil {
+		x.g.put(now, x.p, l.cap)
+	}
 	e.replace(&x, was, false)
+	e.wakeGroup(now, x.g)
 	if old != l.host {
 		e.wakeHost(now, e.hosts.at(uint32(old)))
 	}
@@ -255,6 +263,7 @@ func (e *Engine) removeLane(now time.Duration, c RemoveLane) error {
 	l.cancelled += uint64(n)
 	e.total.Cancelled += uint64(n)
 	x.t.lanes--
+	x.g.leave(x.id)
 	e.profiles.release(l.profile)
 	e.replace(&x, was, false)
 	return nil
@@ -281,8 +290,10 @@ func (e *Engine) restoreLane(now time.Duration, c RestoreLane) error {
 	l.offered, l.delivered, l.cancelled, l.dropped = k.Offered, k.Delivered, k.Cancelled, k.Dropped
 	l.dead, l.parked = uint32(k.Dead), uint32(k.Parked)
 	e.addTotals(l, 1)
-	p := e.profiles.at(l.profile)
-	p.Rate.SetLeft(&l.bucket, now, c.Tokens)
+	x := e.spot(now, uint32(c.Lane))
+	if left := c.Tokens; x.g == nil || left < x.rate().Left(x.level(), now) { // of a group's lanes the least
+		x.rate().SetLeft(x.level(), now, left)
+	}
 	if c.PausedUntil > now {
 		l.pausedUntil = c.PausedUntil
 		l.startRamp()

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/fairlane-dev/fairlane/breaker"
+	"github.com/fairlane-dev/fairlane/limit"
 	"github.com/fairlane-dev/fairlane/retry"
 )
 
@@ -51,20 +52,21 @@ func (x *spot) own(cost uint32) (d denial, permit breaker.Permit) {
 		d.until(ByBreaker, permit.At)
 	}
 	x.askRate(cost, &d)
-	if x.l.full() {
+	if x.full() {
 		d.byEvent(ByCap)
 	}
 	return d, permit
 }
 
 func (x *spot) askRate(cost uint32, d *denial) {
-	if x.p.Rate.IsUnlimited() {
+	rate := x.rate()
+	if rate.IsUnlimited() {
 		x.cost, x.remaining = cost, -1
 		return
 	}
-	tokens := x.p.tokens(cost)
-	x.bucket = x.l.bucket
-	r := x.p.Rate.Take(&x.bucket, x.now, tokens)
+	tokens := tokensOf(rate, cost)
+	x.bucket = *x.level()
+	r := rate.Take(&x.bucket, x.now, tokens)
 	x.cost, x.remaining, x.epoch = uint32(tokens), r.Remaining, r.Epoch
 	switch {
 	case r.Allowed:
@@ -78,25 +80,26 @@ func (x *spot) askRate(cost uint32, d *denial) {
 // takeToken takes what askRate asked for and returns what remains, -1 without a
 // rate.
 func (x *spot) takeToken(k *Ticket) int64 {
-	if !x.p.Rate.IsUnlimited() {
-		x.l.bucket = x.bucket
+	if !x.rate().IsUnlimited() {
+		*x.level() = x.bucket
 	}
 	k.Cost, k.BucketEpoch = x.cost, x.epoch
 	return x.remaining
 }
 
-// tokens returns what a cost takes: the whole burst, if that was lowered below
+// tokensOf returns what a cost takes: the whole burst, if that was lowered below
 // the cost of what already waited. Else it would block its lane for ever.
-func (p *profile) tokens(cost uint32) int64 {
-	if p.Rate.IsPaused() {
+func tokensOf(r *limit.Rate, cost uint32) int64 {
+	if r.IsPaused() {
 		return int64(cost)
 	}
-	return min(int64(cost), p.Rate.Burst())
+	return min(int64(cost), r.Burst())
 }
 
 // tooCostly reports whether the cost exceeds the burst: waiting does not help.
-func (p *profile) tooCostly(cost uint32) bool {
-	return !p.Rate.IsUnlimited() && !p.Rate.IsPaused() && int64(cost) > p.Rate.Burst()
+func (x *spot) tooCostly(cost uint32) bool {
+	r := x.rate()
+	return !r.IsUnlimited() && !r.IsPaused() && int64(cost) > r.Burst()
 }
 
 // needsBudget reports whether an attempt is a retry that spends.

@@ -24,8 +24,9 @@
 //  5. State by Waiting whenever the head or the count of a lane's backlog
 //     changes, also when the reason is the driver's own (expiry, cancelling,
 //     replay). The head is the one whose own due time, or else the instant at
-//     which it was parked, comes first. On an ordered lane a retry
-//     keeps its place at the head.
+//     which it was parked, comes first. Order is the driver's: what may not go
+//     before another is offered with Behind, and stated only when its turn has
+//     come (Backlog.Count is without it until then).
 //  6. Ask Live just before the first byte; if it is false, finish with NotSent.
 //  7. Finish every ticket exactly once, whatever happened to the request.
 //     Carry out its verdict as in 3. Flush: the breaker closed, so treat all
@@ -68,6 +69,7 @@ type Engine struct {
 	lanes    slab[lane]
 	tenants  slab[tenant]
 	hosts    slab[host]
+	groups   slab[group]
 	profiles profiles
 
 	lastVirtual float64   // virtual time of the tenant served last

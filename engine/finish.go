@@ -26,7 +26,11 @@ func (e *Engine) Finish(now time.Duration, k Ticket, r Result) Verdict {
 	}
 	x := e.spot(now, uint32(k.Lane))
 	x.h = e.hosts.at(uint32(k.Host)) // the lane may have moved meanwhile
+	x.g = e.group(k.Group)           // or be removed
 	x.l.inFlight--
+	if x.g != nil {
+		x.g.inFlight--
+	}
 	e.total.InFlight--
 	e.vacate(x.t, x.h, k.Flags)
 	v := e.conclude(&x, &k, r)
@@ -35,6 +39,7 @@ func (e *Engine) Finish(now time.Duration, k Ticket, r Result) Verdict {
 	}
 	e.reclassify(now, x.l.tenant, x.t)
 	e.wakeHost(now, x.h)
+	e.wakeGroup(now, x.g)
 	if k.Flags&FlagRetryReserve != 0 && e.reserve.at != never {
 		e.reserve.at = now // it may have been given back
 	}
@@ -225,8 +230,8 @@ func (e *Engine) throttled(x *spot, k *Ticket, r Result) end {
 func (e *Engine) notSent(x *spot, k *Ticket) end {
 	x.neutral(k)
 	x.p.Budget.GiveBack(&x.l.window, &e.pool, x.now, k.Flags.spent(), k.Started)
-	if !x.p.Rate.IsUnlimited() {
-		x.p.Rate.Refund(&x.l.bucket, x.now, int64(k.Cost), k.BucketEpoch)
+	if r := x.rate(); !r.IsUnlimited() {
+		r.Refund(x.level(), x.now, int64(k.Cost), k.BucketEpoch)
 	}
 	if x.l.stopped(x.t) {
 		return e.rest(x.l, ByPause, k.Attempt)

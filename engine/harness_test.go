@@ -132,7 +132,12 @@ func (d *driver) park(id LaneID, v Verdict, born time.Duration, cost uint32) {
 func (d *driver) offer(id LaneID) Verdict { return d.offerCost(id, 1) }
 
 func (d *driver) offerCost(id LaneID, cost uint32) Verdict {
-	v := d.e.Offer(d.now, Delivery{Lane: id, Born: d.now, Cost: cost})
+	return d.offerOf(Delivery{Lane: id, Born: d.now, Cost: cost})
+}
+
+func (d *driver) offerOf(x Delivery) Verdict {
+	id, cost := x.Lane, x.Cost
+	v := d.e.Offer(d.now, x)
 	switch v.Kind {
 	case Send:
 		d.started(v.Ticket, entry{born: d.now, cost: cost, at: d.now})

@@ -112,6 +112,7 @@ type spot struct {
 	t   *tenant
 	p   *profile
 	h   *host
+	g   *group // nil: the contract is the lane's own
 
 	// Where the bucket stands once the attempt that own asked for has its tokens.
 	// It becomes the lane's when the attempt starts: a denial changes nothing.
@@ -123,9 +124,10 @@ type spot struct {
 
 func (e *Engine) spot(now time.Duration, id uint32) spot {
 	l := e.lanes.at(id)
+	p := e.profiles.at(l.profile)
 	return spot{
 		now: now, id: id, l: l,
-		t: e.tenants.at(uint32(l.tenant)), p: e.profiles.at(l.profile), h: e.hosts.at(uint32(l.host)),
+		t: e.tenants.at(uint32(l.tenant)), p: p, h: e.hosts.at(uint32(l.host)), g: e.group(p.Group),
 	}
 }
 
@@ -228,14 +230,6 @@ func (l *lane) climb() {
 	if l.ramp > rampTop || l.cap >= 0 && int32(1)<<(l.ramp-1) >= l.cap {
 		l.ramp = 0
 	}
-}
-
-// full reports whether as many are in flight as the cap and the ramp allow.
-func (l *lane) full() bool {
-	if l.cap >= 0 && int64(l.inFlight) >= int64(l.cap) {
-		return true
-	}
-	return l.ramp > 0 && l.inFlight >= 1<<(l.ramp-1)
 }
 
 // stopped reports whether a person or a 410 keeps the lane from sending.

@@ -68,51 +68,27 @@ func TestTheRampDoublesOnlyAfterSuccessesInARow(t *testing.T) {
 	}
 }
 
-// By default order is not promised: while a retry backs off, later ones pass. On
-// an ordered lane everything waits behind the head, in flight or backing off.
+// By default order is not promised: while a retry backs off, later ones pass. What the driver says is behind
+// another parks, whatever is free, and goes by Next when it is stated.
 // Field case 23.
-func TestOrderedLanesWaitBehindTheirHead(t *testing.T) {
-	for _, ordered := range []bool{false, true} {
-		p := open()
-		p.Ordered, p.Schedule = ordered, quickRetry()
-		s := single(t, p)
-		wantOrder := func(when string, v Verdict) {
-			t.Helper()
-			if got := v.Kind == Park && v.Reason == ByOrder; got != ordered {
-				t.Errorf("ordered %v, %s: %v %v", ordered, when, v.Kind, v.Reason)
-			}
-		}
+func TestWhatIsBehindAnotherParks(t *testing.T) {
+	for _, behind := range []bool{false, true} {
+		s := single(t, open())
 		first := s.e.Offer(0, Delivery{Lane: 0}).Ticket
-		second := s.e.Offer(0, Delivery{Lane: 0})
-		wantOrder("behind one in flight", second)
-		if second.Kind == Send {
-			s.e.Finish(0, second.Ticket, Result{Kind: OK})
+		v := s.e.Offer(0, Delivery{Lane: 0, Behind: behind})
+		if got := v.Kind == Park && v.Reason == ByOrder && v.At == 0; got != behind {
+			t.Errorf("behind %v: %v %v until %v", behind, v.Kind, v.Reason, v.At)
 		}
-		v := s.e.Finish(0, first, Result{Kind: Failed})
-		waits := uint32(1)
-		if ordered {
-			waits = 2
-		}
-		s.e.Waiting(0, 0, Backlog{Count: waits, HeadDue: v.At, HeadAttempt: 1})
-		third := s.e.Offer(0, Delivery{Lane: 0})
-		wantOrder("behind one that backs off", third)
-		if _, ok := s.e.Next(v.At - 1); ok {
-			t.Fatal("a head went before its time")
-		}
-		g, ok := s.e.Next(v.At)
-		if !ok || g.Ticket.Attempt != 1 {
-			t.Fatalf("ordered %v: the retry did not go when it was due", ordered)
-		}
-		if !ordered {
+		if !behind {
 			continue
 		}
-		s.e.Waiting(v.At, 0, Backlog{Count: 2})
-		if _, ok := s.e.Next(v.At); ok {
-			t.Error("the next went while the head was in flight")
+		if _, ok := s.e.Next(0); ok {
+			t.Error("what nobody stated was granted")
 		}
-		s.e.Finish(v.At, g.Ticket, Result{Kind: OK})
-		if _, ok := s.e.Next(v.At); !ok {
-			t.Error("the next did not go after the head")
+		s.e.Finish(0, first, Result{Kind: OK})
+		s.e.Waiting(0, 0, Backlog{Count: 1})
+		if _, ok := s.e.Next(0); !ok {
+			t.Error("its turn has come, and it was not granted")
 		}
 	}
 }

@@ -406,20 +406,13 @@ func TestOldBacklogAndFreshShareTheTokens(t *testing.T) {
 	}
 }
 
-// A head that is not due yet holds nobody back, on an ordered lane everybody.
-func TestAHeadNotYetDueHoldsBackAnOrderedLaneOnly(t *testing.T) {
-	ordered := open()
-	ordered.Ordered = true
-	for _, row := range []struct {
-		p    Profile
-		want Kind
-	}{{open(), Send}, {ordered, Park}} {
-		s := single(t, row.p)
-		k := s.offer(0).Ticket
-		s.events = nil
-		s.finish(k, Result{Kind: NotSent}) // due in a second
-		if v := s.offer(0); v.Kind != row.want {
-			t.Errorf("ordered %v: %v %v", row.p.Ordered, v.Kind, v.Reason)
-		}
+// A head that is not due yet holds nobody back.
+func TestAHeadNotYetDueHoldsNobodyBack(t *testing.T) {
+	s := single(t, open())
+	k := s.offer(0).Ticket
+	s.events = nil
+	s.finish(k, Result{Kind: NotSent}) // due in a second
+	if v := s.offer(0); v.Kind != Send {
+		t.Errorf("%v %v", v.Kind, v.Reason)
 	}
 }

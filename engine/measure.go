@@ -82,7 +82,7 @@ func (e *Engine) through(x *spot) bool {
 	if ahead > 0 && !l.at.ready() {
 		return false
 	}
-	if x.p.Rate.Left(&l.bucket, x.now) <= ahead || l.cap >= 0 && int64(l.inFlight)+ahead >= int64(l.cap) {
+	if room := x.room(); x.rate().Left(x.level(), x.now) <= ahead || room >= 0 && room <= ahead {
 		return false
 	}
 	return e.order == Arrival || x.t.slowOut < e.nominal(x.t) || l.quick(x.now)
@@ -218,8 +218,8 @@ const microSlots = 1e6
 // want returns the micro-slots that a ready lane could use in a second.
 func (e *Engine) want(x *spot) int64 {
 	count := float64(x.l.waiting)
-	if !x.p.Rate.IsUnlimited() {
-		count = min(count, float64(x.p.Rate.Left(&x.l.bucket, x.now))+x.p.Rate.PerSecond())
+	if r := x.rate(); !r.IsUnlimited() {
+		count = min(count, float64(r.Left(x.level(), x.now))+r.PerSecond())
 	}
 	slots := count * float64(e.expected(x.l, x.t)) / roundEvery.Seconds()
 	if x.l.cap >= 0 {

@@ -67,7 +67,7 @@ func (e *Engine) sendHead(x *spot, with head) Grant {
 		l.flags |= laneRestate
 		x.t.claims++
 	}
-	g := Grant{Lane: LaneID(x.id), Limit: x.p.burst, Ticket: Ticket{
+	g := Grant{Lane: LaneID(x.id), Limit: x.burst(), Ticket: Ticket{
 		Lane: LaneID(x.id), Attempt: l.headAttempt, Cost: l.headCost, Born: l.headBorn, Flags: FlagBacklog,
 	}}
 	g.Remaining = e.start(x, &g.Ticket, with)
@@ -81,7 +81,7 @@ func (e *Engine) sendHead(x *spot, with head) Grant {
 func (e *Engine) start(x *spot, k *Ticket, with head) (remaining int64) {
 	l := x.l
 	l.flags |= laneUsed
-	k.LaneGen, k.Host, k.Started = uint32(l.gen), l.host, x.now
+	k.LaneGen, k.Host, k.Group, k.Started = uint32(l.gen), l.host, x.p.Group, x.now
 	k.Flags |= startFlags(with)
 	if !l.quick(x.now) {
 		k.Flags |= FlagSlow
@@ -96,6 +96,9 @@ func (e *Engine) start(x *spot, k *Ticket, with head) (remaining int64) {
 	k.Charged = e.charge(l, x.t)
 	e.occupy(x.t, x.h, k.Flags)
 	l.inFlight++
+	if x.g != nil {
+		x.g.inFlight++
+	}
 	e.total.InFlight++
 	x.t.round.start(k)
 	e.reclassify(x.now, l.tenant, x.t)

@@ -36,12 +36,12 @@ func (e *Engine) Offer(now time.Duration, d Delivery) (v Verdict) {
 	}
 	e.activate(now, x.l.tenant, x.t)
 	x.l.window.Offer(now, x.p.Budget.HalfLife)
-	if x.p.tooCostly(d.Cost) {
+	if x.tooCostly(d.Cost) {
 		return e.bury(x.l, TooCostly, d.Attempt).verdict()
 	}
 	den, permit := x.own(d.Cost)
 	if den.reason == None {
-		e.shared(&x, permit.Probe, hostFull, &den)
+		e.shared(&x, &d, permit.Probe, hostFull, &den)
 	}
 	perm := e.paid(&x, d.Attempt, permit.Probe, &den)
 	e.offered(&x, d.Attempt, den.reason)
@@ -55,8 +55,8 @@ func (e *Engine) Offer(now time.Duration, d Delivery) (v Verdict) {
 }
 
 // shared asks what the lane's own limits let through: order, host, slots.
-func (e *Engine) shared(x *spot, probe, hostFull bool, den *denial) {
-	if e.behind(x, probe) {
+func (e *Engine) shared(x *spot, d *Delivery, probe, hostFull bool, den *denial) {
+	if d.Behind || e.behind(x, probe) {
 		den.byEvent(ByOrder)
 		if x.l.at == inWake {
 			den.at = time.Duration(x.l.key)
@@ -93,9 +93,6 @@ func slotReason(probe bool, free int) Reason {
 // behind reports whether a fresh delivery joins behind what waits. A head that
 // is not yet due, or that is a retry without budget, holds nobody back.
 func (e *Engine) behind(x *spot, probe bool) bool {
-	if x.p.Ordered {
-		return x.l.waiting > 0 || x.l.inFlight > 0
-	}
 	if x.l.waiting == 0 || x.l.headDue > x.now || e.broke(x, probe) {
 		return false
 	}
@@ -125,7 +122,7 @@ func (e *Engine) sendFresh(x *spot, with head, v *Verdict) {
 		e.rise(x.l, x.t)
 	}
 	e.unplace(x.l, x.t)
-	v.Kind, v.Attempt, v.Limit = Send, v.Ticket.Attempt, x.p.burst
+	v.Kind, v.Attempt, v.Limit = Send, v.Ticket.Attempt, x.burst()
 	v.Remaining = e.start(x, &v.Ticket, with)
 	if waits {
 		e.place(x.now, x.id)
@@ -135,7 +132,7 @@ func (e *Engine) sendFresh(x *spot, with head, v *Verdict) {
 // deny parks, or drops what the lane's own limits refuse if that is its choice.
 func (e *Engine) deny(x *spot, d Delivery, den denial) Verdict {
 	e.denials[den.reason]++
-	v := Verdict{Kind: Park, Reason: den.reason, At: den.at, Attempt: d.Attempt, Limit: x.p.burst}
+	v := Verdict{Kind: Park, Reason: den.reason, At: den.at, Attempt: d.Attempt, Limit: x.burst()}
 	if x.p.Drop && d.Attempt == 0 && (den.reason == ByRate || den.reason == ByCap) {
 		v.Kind = Drop
 		x.l.dropped++

@@ -36,9 +36,9 @@ type profileKey struct {
 	horizon     time.Duration
 	timeout     time.Duration
 	maxAttempts uint32
+	group       GroupID
 	noBudget    bool
 	drop        bool
-	ordered     bool
 }
 
 // profiles interns: equal profiles are stored once.
@@ -113,8 +113,8 @@ func keyOf(q *Profile) profileKey {
 		rate: q.Rate, breaker: q.Breaker, budget: q.Budget,
 		quick: q.Schedule.QuickAttempts, quickBase: q.Schedule.QuickBase,
 		jitter: q.Schedule.SlowJitter, spread: q.Schedule.Jitter, slow: string(slow),
-		horizon: q.Horizon, timeout: q.Timeout, maxAttempts: q.MaxAttempts,
-		noBudget: q.NoBudget, drop: q.Drop, ordered: q.Ordered,
+		horizon: q.Horizon, timeout: q.Timeout, maxAttempts: q.MaxAttempts, group: q.Group,
+		noBudget: q.NoBudget, drop: q.Drop,
 	}
 }
 

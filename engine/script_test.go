@@ -63,7 +63,7 @@ func twinProfiles() []Profile {
 	all[1].Rate, all[1].Cap = mustRate(10, time.Second, 3), 4
 	all[2].Rate, all[2].Drop = mustRate(2, time.Second, 1), true
 	all[3].Cap, all[3].NoBudget, all[3].MaxAttempts = 2, true, 3
-	all[4].Ordered, all[4].Cap = true, 5
+	all[4].Cap = 5
 	all[5].Rate = mustRate(0, time.Second, 5)
 	all[6].Cap, all[6].Drop = 1, true
 	all[7].Cap = 0
@@ -116,6 +116,9 @@ func (s *script) putLane(t *rapid.T, id LaneID) {
 		Profile: rapid.SampledFrom(s.profs).Draw(t, "profile"),
 		Paused:  rapid.IntRange(0, 9).Draw(t, "paused") == 0,
 	}}
+	if id%4 < 2 { // two of four share a contract with the others of their tenant
+		c.Profile.Group = GroupID(1 + c.Tenant)
+	}
 	fresh := int(id) >= len(s.w.lanes)
 	if !fresh {
 		if s.w.lanes[id].removed {
@@ -128,15 +131,14 @@ func (s *script) putLane(t *rapid.T, id LaneID) {
 		t.Fatal(err)
 	}
 	if fresh {
-		s.w.lanes = append(s.w.lanes, &twinLane{PutLane: c, paused: c.Paused, probesOut: map[Ticket]bool{}})
+		l := &twinLane{PutLane: c, paused: c.Paused, probesOut: map[Ticket]bool{}}
+		s.w.lanes = append(s.w.lanes, l)
+		s.w.contract(l).change(s.now, &c.Profile)
 		return
 	}
 	l := s.w.lanes[id]
-	c.Profile.Rate.Change(&l.level, s.now, &l.Profile.Rate)
-	if c.Profile.Rate != l.Profile.Rate {
-		l.starts = nil // another contract: its own intervals
-	}
 	l.PutLane = c
+	l.c.change(s.now, &c.Profile)
 	if c.NewURL {
 		if l.breaker.Phase(0) != breaker.Closed {
 			l.window2, l.row = 1, 0
@@ -247,18 +249,19 @@ func (s *script) advance(t *rapid.T) {
 func (s *script) offerBoth(t *rapid.T, id LaneID) {
 	l := s.w.lanes[id]
 	cost := rapid.SampledFrom([]uint32{1, 1, 1, 2, 4}).Draw(t, "cost")
+	behind := rapid.IntRange(0, 9).Draw(t, "behind") == 0
 	s.e.wakeDue(s.now) // Offer does; the twin reads virtual times before it
 	if !l.removed {
 		s.w.touch(s.now, s.w.tenants[l.Tenant])
 		l.window.Offer(s.now, 0)
 	}
 	s.w.touchWaiting(s.now)
-	kind, reason, at, _ := s.w.offer(s.now, Delivery{Lane: id, Cost: cost})
+	kind, reason, at, _ := s.w.offer(s.now, Delivery{Lane: id, Cost: cost, Behind: behind})
 	first := s.w.first(s.now)
 	held, firstHeld := s.woken(l), s.woken(first)
 	passes := kind == Send && len(*s.backlog(id)) > 0 && (*s.backlog(id))[0].at <= s.now
 	l.account.Offered++
-	v := s.offerCost(id, cost)
+	v := s.offerOf(Delivery{Lane: id, Born: s.now, Cost: cost, Behind: behind})
 	t.Logf("%v offer lane %d cost %d: %v %v at %v probe %v", s.now, id, cost, v.Kind, v.Reason, v.At, v.Ticket.Flags)
 	switch { // who waits for the host stands behind one that was woken for it
 	case reason == BySlots && v.Kind == Send && firstHeld:

@@ -24,13 +24,14 @@ func (w *twin) begin(t *rapid.T, now time.Duration, k Ticket, cost int64) {
 		l.Profile.Budget.Spend(&l.window, &w.pool, now, perm)
 	}
 	l.Profile.Breaker.Take(&l.breaker, now, p)
-	cost = min(cost, l.Profile.Rate.Burst())
-	if d := l.Profile.Rate.Take(&l.level, now, cost); !d.Allowed {
+	cost = min(cost, l.c.rate.Burst())
+	if d := l.c.rate.Take(&l.c.level, now, cost); !d.Allowed {
 		t.Fatalf("lane %d: started beyond its contract", k.Lane)
 	}
-	l.starts = append(l.starts, start{now, cost})
+	l.c.starts = append(l.c.starts, start{now, cost})
 	w.touch(now, tn)
 	l.out++
+	l.c.out++
 	tn.out++
 	w.host(l).out++
 	if k.Flags&FlagSlow != 0 {
@@ -48,6 +49,7 @@ func (w *twin) end(now time.Duration, k Ticket, r Result) Verdict {
 	l := w.lanes[k.Lane]
 	tn, h := w.tenants[l.Tenant], w.hosts[k.Host]
 	l.out--
+	l.c.out--
 	tn.out--
 	h.out--
 	if k.Flags&FlagSlow != 0 {
@@ -154,7 +156,7 @@ func (w *twin) result(now time.Duration, l *twinLane, k Ticket, r Result) Verdic
 	}
 	neutral()
 	p.Budget.GiveBack(&l.window, &w.pool, now, spent, k.Started)
-	p.Rate.Refund(&l.level, now, int64(k.Cost), k.BucketEpoch)
+	l.c.rate.Refund(&l.c.level, now, int64(k.Cost), k.BucketEpoch)
 	w.unsend(l, k)
 	if l.paused || l.disabled || w.tenants[l.Tenant].suspended {
 		return Verdict{Kind: Park, Reason: ByPause, Attempt: k.Attempt}
@@ -164,9 +166,9 @@ func (w *twin) result(now time.Duration, l *twinLane, k Ticket, r Result) Verdic
 
 // unsend forgets a start of which no byte left.
 func (w *twin) unsend(l *twinLane, k Ticket) {
-	for i, s := range l.starts {
+	for i, s := range l.c.starts {
 		if s.at == k.Started && s.cost == int64(k.Cost) {
-			l.starts = append(l.starts[:i], l.starts[i+1:]...)
+			l.c.starts = append(l.c.starts[:i], l.c.starts[i+1:]...)
 			return
 		}
 	}
@@ -238,15 +240,15 @@ func (w *twin) tick(now time.Duration) {
 
 // wantContract checks B + rT over every interval between two starts.
 func (l *twinLane) wantContract(t *rapid.T) {
-	r := l.Profile.Rate
+	r := l.c.rate
 	if r.IsUnlimited() {
 		return
 	}
-	for i := range l.starts {
+	for i := range l.c.starts {
 		sum := int64(0)
-		for j := i; j < len(l.starts); j++ {
-			sum += l.starts[j].cost
-			span := (l.starts[j].at - l.starts[i].at).Seconds()
+		for j := i; j < len(l.c.starts); j++ {
+			sum += l.c.starts[j].cost
+			span := (l.c.starts[j].at - l.c.starts[i].at).Seconds()
 			if float64(sum) > float64(r.Burst())+r.PerSecond()*span+1e-6 {
 				t.Fatalf("lane %d: %d tokens in %vs, contract %v", l.Lane, sum, span, r.String())
 			}

@@ -13,6 +13,7 @@ import (
 // Only the order among those that could run is read from the engine's virtual
 // times; what these should be has tests of its own.
 type twin struct {
+	groups    map[GroupID]*twinContract
 	e         *Engine // for virtual times alone
 	d         *driver // for the backlogs
 	slots     int
@@ -36,7 +37,6 @@ type twinTenant struct {
 
 type twinLane struct {
 	PutLane
-	level       limit.Level
 	breaker     breaker.State
 	window      retry.Window
 	paused      bool
@@ -45,12 +45,22 @@ type twinLane struct {
 	pausedUntil time.Duration
 	strikes     uint32
 	out         int
-	window2     int // ramp: 0 none
+	own         twinContract
+	c           *twinContract // own, or a group's
+	window2     int           // ramp: 0 none
 	row         int
 	credit      int
 	account     Counters
 	probesOut   map[Ticket]bool
-	starts      []start
+}
+
+// twinContract is what a receiver takes: a lane's, or a group's.
+type twinContract struct {
+	rate   limit.Rate
+	level  limit.Level
+	cap    int
+	out    int
+	starts []start
 }
 
 type start struct {
@@ -135,14 +145,14 @@ func (w *twin) own(now time.Duration, l *twinLane, cost int64) (x denied, probe 
 	if !p.OK {
 		x.add(ByBreaker, p.At)
 	}
-	if d := l.Profile.Rate.Peek(&l.level, now, min(cost, l.Profile.Rate.Burst())); !d.Allowed {
+	if d := l.c.rate.Peek(&l.c.level, now, min(cost, l.c.rate.Burst())); !d.Allowed {
 		at := time.Duration(0)
 		if d.RetryIn > 0 {
 			at = now + d.RetryIn
 		}
 		x.add(ByRate, at)
 	}
-	if l.Profile.Cap >= 0 && l.out >= l.Profile.Cap || l.window2 > 0 && l.out >= l.window2 {
+	if l.c.cap >= 0 && l.c.out >= l.c.cap || l.window2 > 0 && l.out >= l.window2 {
 		x.add(ByCap, 0)
 	}
 	return x, p.Probe
@@ -186,7 +196,7 @@ func (w *twin) budget(now time.Duration, l *twinLane, attempt uint32, probe bool
 // could reports whether the head of the lane's backlog could start now.
 func (w *twin) could(now time.Duration, l *twinLane) bool {
 	b := *w.d.backlog(l.Lane)
-	if l.removed || len(b) == 0 || b[0].at > now || l.Profile.Ordered && l.out > 0 {
+	if l.removed || len(b) == 0 || b[0].at > now {
 		return false
 	}
 	x, probe := w.own(now, l, int64(b[0].cost))
@@ -204,12 +214,12 @@ func (w *twin) offer(now time.Duration, d Delivery) (k Kind, r Reason, at time.D
 	switch {
 	case l.removed:
 		return Drop, Deleted, 0, false
-	case !l.Profile.Rate.IsUnlimited() && !l.Profile.Rate.IsPaused() && int64(d.Cost) > l.Profile.Rate.Burst():
+	case !l.c.rate.IsUnlimited() && !l.c.rate.IsPaused() && int64(d.Cost) > l.c.rate.Burst():
 		return Bury, TooCostly, 0, false
 	}
 	x, probe := w.own(now, l, int64(d.Cost))
 	if len(x) == 0 {
-		x = w.common(now, l, probe)
+		x = w.common(now, l, d.Behind, probe)
 	}
 	if len(x) == 0 {
 		return Send, None, 0, probe
@@ -220,8 +230,8 @@ func (w *twin) offer(now time.Duration, d Delivery) (k Kind, r Reason, at time.D
 	return Park, x[0].reason, x.latest(), false
 }
 
-func (w *twin) common(now time.Duration, l *twinLane, probe bool) (x denied) {
-	if w.behind(now, l) {
+func (w *twin) common(now time.Duration, l *twinLane, behind, probe bool) (x denied) {
+	if behind || w.behind(now, l) {
 		x.add(ByOrder, 0)
 	}
 	if w.hostFull(l) {
@@ -240,9 +250,6 @@ func (w *twin) common(now time.Duration, l *twinLane, probe bool) (x denied) {
 
 func (w *twin) behind(now time.Duration, l *twinLane) bool {
 	b := *w.d.backlog(l.Lane)
-	if l.Profile.Ordered {
-		return len(b) > 0 || l.out > 0
-	}
 	if len(b) == 0 || b[0].at > now {
 		return false
 	}
@@ -301,4 +308,29 @@ func (w *twin) before(a, b *twinLane) bool {
 		return w.e.tenantLess(uint32(a.Tenant), uint32(b.Tenant))
 	}
 	return w.e.laneLess(uint32(a.Lane), uint32(b.Lane))
+}
+
+// contract gives a new lane its contract: its own, or that of its group.
+func (w *twin) contract(l *twinLane) *twinContract {
+	l.c = &l.own
+	if g := l.Profile.Group; g != 0 {
+		if w.groups == nil {
+			w.groups = map[GroupID]*twinContract{}
+		}
+		if w.groups[g] == nil {
+			w.groups[g] = &twinContract{rate: l.Profile.Rate}
+		}
+		l.c = w.groups[g]
+	} else {
+		l.c.rate = l.Profile.Rate
+	}
+	return l.c
+}
+
+func (c *twinContract) change(now time.Duration, p *Profile) {
+	p.Rate.Change(&c.level, now, &c.rate)
+	if p.Rate != c.rate {
+		c.starts = nil // another contract: its own intervals
+	}
+	c.rate, c.cap = p.Rate, p.Cap
 }

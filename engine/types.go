@@ -21,6 +21,7 @@ type Delivery struct {
 	Attempt uint32        // attempts made before this one: 0 is fresh
 	Cost    uint32        // tokens; 0 means 1
 	Born    time.Duration // instant of acceptance (may be negative after a restart); the horizon counts from it
+	Behind  bool          // order: something before it waits or is in flight, so it parks
 }
 
 // Kind is what becomes of a delivery.
@@ -107,6 +108,7 @@ type Ticket struct {
 	Host        HostID
 	Attempt     uint32 // attempts made before this one
 	Cost        uint32
+	Group       GroupID
 	Born        time.Duration
 	Started     time.Duration
 	Charged     float32 // slot seconds charged to virtual time at start
@@ -147,7 +149,8 @@ const (
 	Unknown                         // cut at shutdown: gives back the slot only
 )
 
-// Backlog is what the driver states of a lane's waiting deliveries. Head is the next one to go.
+// Backlog is what the driver states of a lane's waiting deliveries. Head is the next one to go. Where order keeps
+// deliveries back, Count is without those behind one in flight.
 type Backlog struct {
 	Count       uint32
 	HeadDue     time.Duration // its own due time, or the instant at which it was parked
@@ -186,7 +189,7 @@ type Profile struct {
 	MaxAttempts uint32        // 0 means none but the horizon
 	Drop        bool          // deny action: drop instead of defer (own limits only: rate, cap)
 	Timeout     time.Duration // whole request; 0 means 15s
-	Ordered     bool          // everything parks behind what waits or is in flight
+	Group       GroupID       // lanes of one group share bucket and cap, and are given equal Rate and Cap; 0 is none
 }
 
 // LaneSpec describes a lane for Apply. Zero counters for a new one.

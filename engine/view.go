@@ -56,7 +56,7 @@ func (e *Engine) view(now time.Duration, id uint32) LaneView {
 		v.Ramp = 1 << (l.ramp - 1)
 	}
 	if !v.Removed {
-		v.Tokens = x.p.Rate.Left(&l.bucket, now)
+		v.Tokens = x.rate().Left(x.level(), now)
 		v.Offered = l.window.Offered(now, x.p.Budget.HalfLife)
 		v.Blocked, v.Until = e.blocked(&x)
 	}
@@ -84,8 +84,6 @@ func (e *Engine) blocked(x *spot) (Reason, time.Duration) {
 		d.byEvent(ByBreaker)
 	case l.at.ready():
 		d.byEvent(BySlots)
-	case d.reason == None && x.p.Ordered && l.inFlight > 0:
-		d.byEvent(ByOrder)
 	}
 	return d.reason, d.at
 }

@@ -135,9 +135,6 @@ func (e *Engine) settle(x *spot, wasReady bool) {
 	if x.l.headDue > x.now {
 		d.until(ByRetry, x.l.headDue)
 	}
-	if x.p.Ordered && x.l.inFlight > 0 {
-		d.byEvent(ByOrder)
-	}
 	switch {
 	case d.event:
 	case d.reason != None:

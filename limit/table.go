@@ -3,7 +3,6 @@ package limit
 import (
 	"hash/maphash"
 	"math/bits"
-	"strings"
 	"sync"
 	"time"
 )
@@ -12,7 +11,8 @@ const (
 	maxShards   = 64
 	shardBound  = 64               // a shard with room for less is not worth having
 	idle        = 10 * time.Second // a bucket that has been full for so long is forgotten
-	shortOfRoom = 4                // buckets that a newcomer looks at when there is no room
+	shortOfRoom = 8                // cells that a newcomer looks at when there is no room
+	lookEvery   = 8                // calls
 )
 
 // Table holds a bucket for each key, at most a bound of them, safe for
@@ -20,45 +20,42 @@ const (
 //
 // Forgetting never grants anything. Only a full bucket is forgotten, and a full
 // one is what the key finds when it comes back. When there is no room and none
-// is found to forget, newcomers share one bucket, the overflow bucket of their
-// shard, under the strictest of their contracts: the lowest rate and the lowest
-// burst of all that use it, until it is full again. A newcomer that gets a bucket
-// of its own after that starts with no more than was left in the overflow bucket.
+// is found to forget, newcomers share: one bucket, the overflow bucket, for each
+// contract in their shard. A newcomer that gets a bucket of its own after that
+// starts with no more than is left in the one that it shared.
 //
 // Keys are spread over shards, each with a lock and an equal part of the bound
 // of its own. So a Table may be short of room in one shard at some nine tenths
-// of its bound. Each call looks at one bucket besides its own, and when there is
-// no room at shortOfRoom more: nothing walks the table.
+// of its bound. Nothing walks the table: a call looks at a bounded number of
+// buckets besides its own.
 //
-// A key costs some 130 bytes and its own length, which the caller bounds.
+// A key is known by its 64-bit hash under the seed, which costs the same however
+// long it is. Two keys with one hash share a bucket: among a million keys that is
+// one chance in 37 million (n^2 / 2^65), and nobody who does not know the seed
+// can look for it. A key costs 64 bytes, and up to 512 while cells are few of
+// many.
 type Table struct {
 	seed   maphash.Seed
 	shards []shard
 }
 
+// shard is two cache lines: what a decision needs is in the first.
 type shard struct {
-	bound int
+	mu    sync.Mutex
+	last  time.Duration
+	cells cells
+	calls uint32
+	epoch uint16 // none that was forgotten is later
 
-	mu       sync.Mutex
-	last     time.Duration
-	index    map[string]int32 // where in held
-	held     []held
-	hand     int // the next to look at
-	overflow held
-	epoch    uint16 // none that was forgotten is later
+	bound    int    // immutable
+	overflow []cell // by contract: as many as are in use at once
 
-	_ [64]byte // shards share no cache line
-}
-
-type held struct {
-	key   string
-	rate  Rate // neither unlimited nor paused
-	level Level
+	_ [32]byte
 }
 
 // NewTable returns an empty table for at most bound keys, 1 or more. The seed,
 // of maphash.MakeSeed, keeps callers who choose their keys from choosing their
-// shard.
+// shard, or another's bucket.
 func NewTable(bound int, seed maphash.Seed) *Table {
 	if bound < 1 {
 		panic("limit: the bound of a Table must be at least 1")
@@ -83,15 +80,14 @@ func (t *Table) Take(key string, r Rate, now time.Duration, cost int64) (d Decis
 		r.special(&d, &Level{}, 0, cost)
 		return d
 	}
-	s := t.shard(key)
+	s, hash := t.shard(key)
 	s.mu.Lock()
 	at := s.seenLocked(now)
-	h := s.bucketLocked(key, &r, at)
+	h := s.bucketLocked(hash, &r, at)
 	h.rate.take(&d, &h.level, at, cost)
-	if d.Reason == Never && cost <= int64(r.burst) { // of the overflow bucket, until it is full
-		d.Reason, d.RetryIn = Later, d.ResetIn
+	if s.calls++; s.calls%lookEvery == 0 {
+		s.sweepLocked(at - int64(idle))
 	}
-	s.sweepLocked(at, idle)
 	s.mu.Unlock()
 	return d
 }
@@ -102,12 +98,11 @@ func (t *Table) Refund(key string, now time.Duration, cost int64, epoch uint16) 
 	if cost < 1 {
 		panic("limit: cost must be at least 1")
 	}
-	s := t.shard(key)
+	s, hash := t.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := s.seenLocked(now)
-	if i, known := s.index[key]; known {
-		h := &s.held[i]
+	if h := s.cells.find(hash); h != nil {
 		h.rate.Refund(&h.level, time.Duration(at), cost, epoch)
 	}
 }
@@ -117,14 +112,15 @@ func (t *Table) Len() (n int) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
-		n += len(s.held)
+		n += s.cells.n
 		s.mu.Unlock()
 	}
 	return n
 }
 
-func (t *Table) shard(key string) *shard {
-	return &t.shards[maphash.String(t.seed, key)&uint64(len(t.shards)-1)]
+func (t *Table) shard(key string) (*shard, uint64) {
+	hash := maphash.String(t.seed, key)
+	return &t.shards[hash&uint64(len(t.shards)-1)], max(hash, 1)
 }
 
 // seenLocked clamps now to the largest seen.
@@ -134,27 +130,45 @@ func (s *shard) seenLocked(now time.Duration) int64 {
 }
 
 // bucketLocked returns the bucket that decides for a key, under its contract.
-func (s *shard) bucketLocked(key string, r *Rate, at int64) *held {
-	i, known := s.index[key]
-	switch {
-	case known:
-		h := &s.held[i]
+func (s *shard) bucketLocked(hash uint64, r *Rate, at int64) *cell {
+	if h := s.cells.find(hash); h != nil {
 		h.under(r, at)
 		return h
-	case len(s.held) < s.bound || s.makeRoomLocked(at):
-		return s.addLocked(key, r, at)
 	}
-	o := &s.overflow
-	if o.full(at) {
-		*o = held{rate: *r, level: Level{epoch: o.level.epoch + 1}}
+	s.sweepLocked(at - int64(idle))
+	for i := 0; i < shortOfRoom && s.cells.n >= s.bound; i++ {
+		s.sweepLocked(at)
 	}
-	low := lower(&o.rate, r)
-	o.under(&low, at)
+	if s.cells.n < s.bound {
+		return s.addLocked(hash, r, at)
+	}
+	return s.sharedLocked(r, at)
+}
+
+// sharedLocked returns the overflow bucket of a contract. It takes the place of
+// a full one, which owes nobody anything, or is added.
+func (s *shard) sharedLocked(r *Rate, at int64) *cell {
+	place := -1
+	for i := range s.overflow {
+		o := &s.overflow[i]
+		if o.rate == *r {
+			return o
+		}
+		if o.full(at) {
+			place = i
+		}
+	}
+	if place < 0 {
+		place = len(s.overflow)
+		s.overflow = append(s.overflow, cell{})
+	}
+	o := &s.overflow[place]
+	*o = cell{rate: *r, level: Level{epoch: o.level.epoch + 1}}
 	return o
 }
 
-func (h *held) under(r *Rate, at int64) {
-	if h.rate != *r {
+func (h *cell) under(r *Rate, at int64) {
+	if o := &h.rate; o.n != r.n || o.per != r.per || o.burst != r.burst { // the rest follows from these
 		r.Change(&h.level, time.Duration(at), &h.rate)
 		h.rate = *r
 	}
@@ -162,53 +176,25 @@ func (h *held) under(r *Rate, at int64) {
 
 // addLocked gives a key a bucket. Its epochs are later than those of all that
 // the key may have had, so that a late Refund finds none of them.
-func (s *shard) addLocked(key string, r *Rate, at int64) *held {
-	s.pastLocked(&s.overflow.level)
-	h := held{key: strings.Clone(key), rate: *r, level: Level{epoch: s.epoch + 1}}
-	if o := &s.overflow; !o.full(at) {
-		r.SetLeft(&h.level, time.Duration(at), o.rate.Left(&o.level, time.Duration(at)))
+func (s *shard) addLocked(hash uint64, r *Rate, at int64) *cell {
+	left := int64(r.burst)
+	for i := range s.overflow {
+		o := &s.overflow[i]
+		s.pastLocked(&o.level)
+		if o.rate == *r {
+			left = r.Left(&o.level, time.Duration(at))
+		}
 	}
-	if s.index == nil {
-		s.index = map[string]int32{}
-	}
-	s.index[h.key] = int32(len(s.held))
-	s.held = append(s.held, h)
-	return &s.held[len(s.held)-1]
+	h := cell{hash: hash, rate: *r, level: Level{epoch: s.epoch}}
+	r.SetLeft(&h.level, time.Duration(at), left)
+	return s.cells.add(h)
 }
 
-// makeRoomLocked looks for a bucket to forget and reports whether there is room.
-func (s *shard) makeRoomLocked(at int64) bool {
-	for range shortOfRoom {
-		s.sweepLocked(at, 0)
-	}
-	return len(s.held) < s.bound
-}
-
-// sweepLocked looks at one bucket, in turn, and forgets it if it has been full
-// for so long.
-func (s *shard) sweepLocked(at int64, since time.Duration) {
-	if s.hand >= len(s.held) {
-		s.hand = 0
-	}
-	if s.hand < len(s.held) && s.held[s.hand].full(at-int64(since)) {
-		s.forgetLocked(s.hand)
-		return
-	}
-	s.hand++
-}
-
-func (s *shard) forgetLocked(i int) {
-	s.pastLocked(&s.held[i].level)
-	delete(s.index, s.held[i].key)
-	last := len(s.held) - 1
-	if i != last {
-		s.held[i] = s.held[last]
-		s.index[s.held[i].key] = int32(i)
-	}
-	s.held[last] = held{}
-	s.held = s.held[:last]
-	if last == 0 {
-		s.index, s.held = nil, nil // neither shrinks by itself
+// sweepLocked looks at one cell, in turn, and forgets it if it was full then.
+func (s *shard) sweepLocked(then int64) {
+	if h, i := s.cells.look(); h != nil && h.full(then) {
+		s.pastLocked(&h.level)
+		s.cells.remove(i)
 	}
 }
 
@@ -217,24 +203,4 @@ func (s *shard) pastLocked(l *Level) {
 	if int16(l.epoch-s.epoch) > 0 {
 		s.epoch = l.epoch
 	}
-}
-
-// full reports whether a bucket was full at the instant.
-func (h *held) full(at int64) bool {
-	return h.level.tat < at || h.level.tat == at && h.level.frac == 0
-}
-
-// lower returns the lower rate of two contracts with their lower burst.
-func lower(a, b *Rate) Rate {
-	slow := a
-	aHi, aLo := bits.Mul64(uint64(a.n), uint64(b.per))
-	bHi, bLo := bits.Mul64(uint64(b.n), uint64(a.per))
-	if bHi < aHi || bHi == aHi && bLo < aLo {
-		slow = b
-	}
-	r, err := compile(uint64(slow.n), uint64(slow.per), uint64(min(a.burst, b.burst)))
-	if err != nil {
-		panic("limit: unreachable: a lower burst fills sooner")
-	}
-	return r
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -15,15 +16,12 @@ func perSecond(n, burst int64) Rate { return must(NewRate(n, time.Second, burst)
 
 func newTable(bound int) *Table { return NewTable(bound, maphash.MakeSeed()) }
 
-// idling asks for a key that is never limited, so that the table looks at every
-// bucket.
+// idling is what so many calls do: every bucket is looked at.
 func idling(table *Table, now time.Duration) {
-	for range 2 * table.Len() {
-		for i := range table.shards {
-			s := &table.shards[i]
-			s.mu.Lock()
-			s.sweepLocked(s.seenLocked(now), idle)
-			s.mu.Unlock()
+	for i := range table.shards {
+		s := &table.shards[i]
+		for range 4 * len(s.cells.list) {
+			s.sweepLocked(s.seenLocked(now) - int64(idle))
 		}
 	}
 }
@@ -95,7 +93,7 @@ func TestTableIsBoundedAndForgetsTheIdle(t *testing.T) {
 		t.Errorf("%d keys of idle buckets", n)
 	}
 	for i := range table.shards {
-		if s := &table.shards[i]; s.held != nil || s.index != nil {
+		if table.shards[i].cells.list != nil {
 			t.Error("an empty shard keeps its memory")
 		}
 	}
@@ -119,24 +117,59 @@ func TestTableForgetsOnlyFullBuckets(t *testing.T) {
 	}
 }
 
-// Newcomers without room share one bucket, under the strictest of their
-// contracts.
-func TestTableNewcomersShareOneBucket(t *testing.T) {
-	table, r := newTable(1), perSecond(1, 10)
-	table.Take("resident", r, 0, 10)
+// Newcomers without room share a bucket with those of their contract.
+func TestTableNewcomersShareOneBucketAContract(t *testing.T) {
+	table, r, other := newTable(1), must(NewRate(1, time.Second, 10)), must(NewRate(2, time.Second, 10))
+	table.Take("resident", must(NewRate(1, time.Hour, 1)), 0, 1)
 	for i := range 6 {
 		if d := table.Take(fmt.Sprint("new", i), r, 0, 2); d.Allowed != (i < 5) {
 			t.Fatalf("newcomer %d: %+v", i, d)
 		}
 	}
-	if d := table.Take("low", perSecond(1, 3), 4*time.Second, 3); !d.Allowed {
-		t.Errorf("four seconds later: %+v", d)
+	if d := table.Take("other", other, 0, 10); !d.Allowed {
+		t.Errorf("another contract shares with them: %+v", d)
 	}
-	if d := table.Take("new0", perSecond(100, 100), 4*time.Second, 2); d.Allowed || d.RetryIn != 2*time.Second {
-		t.Errorf("a high contract lifts the shared one: %+v", d)
+	if d := table.Take("new1", r, 0, 3); d.Allowed || d.RetryIn != 3*time.Second {
+		t.Errorf("%+v", d)
 	}
-	if d := table.Take("new0", perSecond(100, 100), time.Minute, 100); !d.Allowed {
-		t.Errorf("full again, the shared bucket takes the newcomer's contract: %+v", d)
+	for i := range int64(20) { // contracts come and go: full ones make room
+		now := time.Duration(20+20*i) * time.Second
+		table.Take("new", must(NewRate(100+i, time.Second, 1)), now, 1)
+	}
+	if n := len(table.shards[0].overflow); n > 2 {
+		t.Errorf("%d overflow buckets", n)
+	}
+}
+
+// A ticket of a bucket that has been forgotten, or that was shared, gives nothing
+// to the one that the key has now, however many epochs either has seen.
+//
+// Limiter case L24.
+func TestTableRefundsNothingAfterForgetting(t *testing.T) {
+	r, slow := perSecond(1, 5), must(NewRate(1, time.Hour, 1))
+	for name, resident := range map[string]Rate{"forgotten": r, "shared": slow} {
+		table := newTable(1)
+		if name == "shared" {
+			table.Take("resident", resident, 0, 1)
+		}
+		var tickets []uint16
+		now := time.Duration(0)
+		for range 50 {
+			tickets = append(tickets, table.Take("k", r, now, 1).Epoch)
+			now += time.Second
+		}
+		table.Take("resident", resident, now, 1) // takes the room, or keeps it
+		now += time.Hour
+		for range 50 {
+			table.Take("k", r, now, 5)
+			for _, epoch := range tickets {
+				table.Refund("k", now, 1, epoch)
+			}
+			if d := table.Take("k", r, now, 1); d.Allowed {
+				t.Fatalf("%s: a late refund gave a token: %+v", name, d)
+			}
+			now += time.Minute
+		}
 	}
 }
 
@@ -176,15 +209,15 @@ func TestForgettingNeverGrants(t *testing.T) {
 func tableRefund(t *rapid.T, table *Table, key string, ledger map[string]naive, now time.Duration) {
 	h := ledger[key]
 	i := rapid.IntRange(0, len(h)-1).Draw(t, "which")
-	s := table.shard(key)
-	at, known := s.index[key]
-	if !known {
+	s, hash := table.shard(key)
+	held := s.cells.find(hash)
+	if held == nil {
 		table.Refund(key, now, h[i].cost, h[i].epoch)
 		return
 	}
-	before := s.held[at].level
+	before := held.level
 	table.Refund(key, now, h[i].cost, h[i].epoch)
-	if before != s.held[at].level {
+	if before != held.level {
 		ledger[key] = append(append(naive{}, h[:i]...), h[i+1:]...)
 	}
 }
@@ -234,6 +267,12 @@ func TestTableHoldsLimitsUnderConcurrency(t *testing.T) {
 	}
 }
 
+func TestACellIsACacheLineAndAShardTwo(t *testing.T) {
+	if c, s := unsafe.Sizeof(cell{}), unsafe.Sizeof(shard{}); c != 64 || s != 128 {
+		t.Errorf("cell %d bytes, shard %d", c, s)
+	}
+}
+
 func TestTableTakeOfAKnownKeyAllocatesNothing(t *testing.T) {
 	table, r := newTable(10), perSecond(1000, 1000)
 	now := time.Duration(0)
@@ -242,12 +281,29 @@ func TestTableTakeOfAKnownKeyAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestLowerIsBelowBoth(t *testing.T) {
+// The hash table is a map, over growth, removal and shrinking.
+func TestCellsAreAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, b := drawRate(t), drawRate(t)
-		l := lower(&a, &b)
-		if l.PerSecond() > a.PerSecond() || l.PerSecond() > b.PerSecond() || l.Burst() != min(a.Burst(), b.Burst()) {
-			t.Fatalf("%v of %v and %v", l.String(), a.String(), b.String())
+		var c cells
+		twin := map[uint64]bool{}
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			hash := rapid.Uint64Range(1, 40).Draw(t, "hash") << rapid.SampledFrom([]int{0, 8}).Draw(t, "shift")
+			switch h, i := c.look(); {
+			case !twin[hash]:
+				twin[hash] = true
+				c.add(cell{hash: hash})
+			case h != nil:
+				delete(twin, h.hash)
+				c.remove(i)
+			}
+			for hash := range twin {
+				if h := c.find(hash); h == nil || h.hash != hash {
+					t.Fatalf("%d is lost", hash)
+				}
+			}
+			if c.n != len(twin) || 8*c.n < len(c.list)-minCells {
+				t.Fatalf("%d of %d in %d cells", c.n, len(twin), len(c.list))
+			}
 		}
 	})
 }

@@ -77,6 +77,7 @@ func newRoot() *cobra.Command {
 		newVersionCmd(),
 		newDemoCmd(),
 		newSinkCmd(),
+		newPlanCmd(),
 		newSimCmd(),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -30,6 +30,11 @@ type newSubscription struct {
 	Timeout  string   `json:"timeout,omitempty"`
 	Attempts uint32   `json:"attempts,omitempty"`
 	OnLimit  string   `json:"on_limit,omitempty"`
+	Lane     string   `json:"lane,omitempty"`
+	Order    string   `json:"order,omitempty"`
+	OnDead   string   `json:"on_dead,omitempty"`
+
+	Match map[string]string `json:"match,omitempty"`
 }
 
 func newSubscriptionCreateCmd(c *client) *cobra.Command {
@@ -61,6 +66,10 @@ func newSubscriptionCreateCmd(c *client) *cobra.Command {
 	f.StringVar(&in.Timeout, "timeout", "", "of one request, such as 15s")
 	f.Uint32Var(&in.Attempts, "attempts", 0, "attempts before it is dead; the horizon alone if absent")
 	f.StringVar(&in.OnLimit, "on-limit", "", "defer or drop")
+	f.StringToStringVar(&in.Match, "match", nil, "attributes that a trigger must have, such as region=eu; may be repeated")
+	f.StringVar(&in.Lane, "lane", "", "name of a lane whose rate and cap the tenant's subscriptions share")
+	f.StringVar(&in.Order, "order", "", "subscription or key: one after the other, in all or of each key")
+	f.StringVar(&in.OnDead, "on-dead", "", "continue or stop behind a dead letter, with --order")
 	for _, name := range []string{"tenant", "url", "topic"} {
 		if err := cmd.MarkFlagRequired(name); err != nil {
 			panic(err) // the flag is defined above

@@ -19,6 +19,7 @@ func newTenantCmd() *cobra.Command {
 
 func newTenantCreateCmd(c *client) *cobra.Command {
 	var name, tier string
+	var grants []string
 	cmd := &cobra.Command{
 		Use:     "create ID",
 		Short:   "Create a tenant",
@@ -32,6 +33,9 @@ func newTenantCreateCmd(c *client) *cobra.Command {
 			if tier != "" {
 				in["tier"] = tier
 			}
+			if grants != nil {
+				in["grants"] = grants
+			}
 			out, err := c.call(cmd.Context(), http.MethodPost, "/v1/tenants", in)
 			if err != nil {
 				return err
@@ -40,6 +44,7 @@ func newTenantCreateCmd(c *client) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name for people")
+	cmd.Flags().StringArrayVar(&grants, "grant", nil, "topics of broadcasts that it may see, a pattern such as geofence.>; none if absent; may be repeated")
 	cmd.Flags().StringVar(&tier, "tier", "", "tier; default if absent")
 	return cmd
 }

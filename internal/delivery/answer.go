@@ -60,7 +60,8 @@ func (a *answer) read(br *bufio.Reader) error {
 		if err := a.readStatus(br); err != nil {
 			return err
 		}
-		if err := a.readFields(br); err != nil {
+		a.length = -1
+		if err := a.readFields(br, a.field); err != nil {
 			return err
 		}
 		if a.status < 100 || a.status > 199 || a.status == 101 {
@@ -134,8 +135,8 @@ func (a *answer) readStatus(br *bufio.Reader) error {
 
 func digit(c byte) bool { return '0' <= c && c <= '9' }
 
-func (a *answer) readFields(br *bufio.Reader) error {
-	a.length = -1
+// readFields hands on each field line that is as RFC 9112 has it, up to the blank line.
+func (a *answer) readFields(br *bufio.Reader, use func(name, value []byte)) error {
 	for {
 		l, err := a.line(br)
 		if err != nil {
@@ -145,13 +146,16 @@ func (a *answer) readFields(br *bufio.Reader) error {
 			return nil
 		}
 		name, value, ok := bytes.Cut(l, []byte(":"))
-		if !ok || !token(name) {
+		if !ok || !token(name) || bytes.ContainsFunc(value, control) {
 			a.spoilt = true // a folded line, too
 			continue
 		}
-		a.field(name, bytes.Trim(value, " \t"))
+		use(name, bytes.Trim(value, " \t"))
 	}
 }
+
+// control reports what no field value may hold (RFC 9110, 5.5).
+func control(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 // field notes what matters of one field line.
 func (a *answer) field(name, value []byte) {
@@ -258,15 +262,10 @@ func (a *answer) reader(br *bufio.Reader) io.Reader {
 
 // trailer reads what follows the last chunk. It returns io.EOF at its end.
 func (a *answer) trailer(br *bufio.Reader) error {
-	for {
-		l, err := a.line(br)
-		if err != nil {
-			return err
-		}
-		if len(l) == 0 {
-			return io.EOF
-		}
+	if err := a.readFields(br, func(_, _ []byte) {}); err != nil {
+		return err
 	}
+	return io.EOF
 }
 
 // sized reads a body of known length. io.EOF means that all of it was read.

@@ -97,6 +97,9 @@ func (f *Fanout) checkSubscription(s journal.Subscription) error {
 	if tn == nil || tn.Deleted {
 		return fmt.Errorf("%w: tenant: %q does not exist", ErrInvalid, s.Tenant)
 	}
+	if err := f.checkGroup(tn, &s); err != nil {
+		return err
+	}
 	_, err := f.profile(tn, s)
 	return err
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
-// ref is one waiting or dead delivery, or a run of them in HELD, 16 bytes: its position, and a
-// word that holds, from the top, 42 bits of anchored wall milliseconds (its due time, else when
-// it was parked or died), 11 bits of attempts made, 6 bits of reason and 3 flags. A run has its
-// length in place of the attempts, which are 0: positions pos, pos+1, ...
+// ref is one waiting or dead delivery, or a run of them in HELD, 16 bytes: its position, in whose unused bits
+// stands the queue of an ordered lane, and a word that holds, from the top, 42 bits of anchored wall
+// milliseconds (its due time, else when it was parked or died), 11 bits of attempts made, 6 bits of reason and
+// 3 flags. A run has its length in place of the attempts, which are 0: positions pos, pos+1, ...
 type ref struct {
-	pos  journal.Position
-	word uint64
+	place uint64
+	word  uint64
 }
 
 const (
@@ -27,18 +27,28 @@ const (
 	reasonShift  = 3
 	stampShift   = 20
 	belowStamp   = 1<<stampShift - 1
+
+	queueShift = 56 // of a position, which is below 2^56 but for the bit that says that it is in HELD
+	queueMask  = orderQueues - 1
 )
 
+// newRef makes a reference of queue 0.
 func newRef(pos journal.Position, ms int64, attempt uint32, reason engine.Reason, flags uint64) ref {
-	return ref{pos, uint64(max(ms, 0))<<stampShift | uint64(min(attempt, attemptMax))<<attemptShift | uint64(reason)<<reasonShift | flags}
+	return ref{uint64(pos), uint64(max(ms, 0))<<stampShift | uint64(min(attempt, attemptMax))<<attemptShift | uint64(reason)<<reasonShift | flags}
 }
 
+func (r ref) pos() journal.Position { return journal.Position(r.place &^ (queueMask << queueShift)) }
+func (r ref) queue() uint8          { return uint8(r.place >> queueShift & queueMask) }
 func (r ref) stamp() int64          { return int64(r.word >> stampShift) }
 func (r ref) field() uint32         { return uint32(r.word >> attemptShift & attemptMax) }
 func (r ref) reason() engine.Reason { return engine.Reason(r.word >> reasonShift & 0x3f) }
 func (r ref) recorded() bool        { return r.word&flagRecorded != 0 }
 func (r ref) due() bool             { return r.word&flagDue != 0 }
 func (r ref) run() bool             { return r.word&flagRun != 0 }
+
+// in is the same in another queue, and at the same with another position.
+func (r ref) in(queue uint8) ref        { return ref{uint64(r.pos()) | uint64(queue)<<queueShift, r.word} }
+func (r ref) at(p journal.Position) ref { return ref{uint64(p), r.word}.in(r.queue()) }
 
 func (r ref) attempt() uint32 {
 	if r.run() {
@@ -57,7 +67,7 @@ func (r ref) count() int {
 
 // restamped is the same without a due time of its own.
 func (r ref) restamped(ms int64) ref {
-	return ref{r.pos, uint64(ms)<<stampShift | r.word&belowStamp&^flagDue}
+	return ref{r.place, uint64(ms)<<stampShift | r.word&belowStamp&^flagDue}
 }
 
 // first is the first delivery of a run, and rest what is left of the run without it.
@@ -65,64 +75,113 @@ func (r ref) first() ref {
 	if !r.run() {
 		return r
 	}
-	return newRef(r.pos, r.stamp(), 0, r.reason(), flagRecorded)
+	return newRef(r.pos(), r.stamp(), 0, r.reason(), flagRecorded).in(r.queue())
 }
 
 func (r ref) rest() ref {
-	flags := uint64(flagRecorded | flagRun)
-	if r.count() == 2 {
-		return newRef(r.pos+1, r.stamp(), 0, r.reason(), flagRecorded)
+	n, flags := uint32(r.count()-1), uint64(flagRecorded|flagRun)
+	if n == 1 {
+		n, flags = 0, flagRecorded
 	}
-	return newRef(r.pos+1, r.stamp(), uint32(r.count()-1), r.reason(), flags)
+	return newRef(r.pos()+1, r.stamp(), n, r.reason(), flags).in(r.queue())
 }
 
-// backlog is what waits on one lane. ready is first in, first out, and may hold runs; claimed
-// is what has left its front because its attempt is announced already; later is a heap by
-// due time. The head is the front, or the first of later if its time is smaller.
+// age orders references by acceptance: what is in HELD is older than what is not.
+func (r ref) age() journal.Position {
+	if r.pos().Held() {
+		return r.pos().Unheld()
+	}
+	return r.pos() + 1<<62
+}
+
+// backlog is what waits on one lane. Without an order it is one queue and later, a heap by due time; the head
+// is the front of the queue, or the first of later if its time is smaller. An ordered lane has its own queues in
+// place of the two (order.go).
 type backlog struct {
-	claimed []claim
-	ready   ring
+	queue
 	later   []ref
-}
-
-// claim is a delivery whose next attempt may start once mark is durable.
-type claim struct {
-	ref
-	mark journal.Mark
+	ordered []queue
 }
 
 // len is the number of deliveries, entries that of references.
-func (b *backlog) len() int     { return len(b.claimed) + b.ready.n + b.ready.more + len(b.later) }
-func (b *backlog) entries() int { return len(b.claimed) + b.ready.n + len(b.later) }
+func (b *backlog) len() int {
+	n := len(b.later)
+	b.eachQueue(func(q *queue) { n += q.len() })
+	return n
+}
+
+func (b *backlog) entries() int {
+	n := len(b.later)
+	b.eachQueue(func(q *queue) { n += q.entries() })
+	return n
+}
+
+func (b *backlog) eachQueue(visit func(*queue)) {
+	if b.ordered == nil {
+		visit(&b.queue)
+	}
+	for i := range b.ordered {
+		visit(&b.ordered[i])
+	}
+}
+
+// of is the queue that a reference belongs to, by its number.
+func (b *backlog) of(queue uint8) *queue {
+	if b.ordered == nil {
+		return &b.queue
+	}
+	return &b.ordered[queue]
+}
 
 // push adds a delivery and returns its number in the ready queue (0 when it went to later).
 func (b *backlog) push(r ref) uint64 {
-	if r.due() {
+	if r.due() && b.ordered == nil {
 		b.later = append(b.later, r)
 		up(b.later, len(b.later)-1)
 		return 0
 	}
-	return b.ready.pushBack(r)
+	return b.of(r.queue()).ready.pushBack(r)
 }
 
-// head returns the next to go. ok is false when nothing waits.
+// putBack adds what an attempt left: a retry by its due time, what our own decision stopped in front. On an
+// ordered lane both are in front.
+func (b *backlog) putBack(r ref) {
+	switch q := b.of(r.queue()); {
+	case b.ordered != nil:
+		q.putBack(r)
+	case r.due():
+		b.push(r)
+	default:
+		q.ready.pushFront(r)
+	}
+}
+
+// head returns the next to go. ok is false when nothing may.
 func (b *backlog) head() (r ref, ok bool) {
-	front, waits := b.front()
+	if b.ordered != nil {
+		q := b.turn()
+		if q == nil {
+			return ref{}, false
+		}
+		return q.front()
+	}
 	if b.headIsLater() {
 		return b.later[0], true
 	}
-	return front, waits
+	return b.front()
 }
 
-// front is the first of those without a due time.
-func (b *backlog) front() (ref, bool) {
-	switch {
-	case len(b.claimed) > 0:
-		return b.claimed[0].ref, true
-	case b.ready.n > 0:
-		return b.ready.at(0).first(), true
+// may is how many could go, each at its time, whatever becomes of the others.
+func (b *backlog) may() (n int) {
+	if b.ordered == nil {
+		return b.len()
 	}
-	return ref{}, false
+	for i := range b.ordered {
+		if b.ordered[i].may() {
+			n++
+		}
+	}
+	return n
 }
 
 func (b *backlog) headIsLater() bool {
@@ -132,17 +191,15 @@ func (b *backlog) headIsLater() bool {
 
 // pop takes the head out. mark is its claim's, 0 if it has none.
 func (b *backlog) pop() (r ref, mark journal.Mark) {
-	if b.headIsLater() {
+	switch {
+	case b.ordered != nil:
+		q := b.turn()
+		q.busy = true
+		return q.pop()
+	case b.headIsLater():
 		return b.popLater(), 0
 	}
-	if len(b.claimed) > 0 {
-		c := b.claimed[0]
-		if b.claimed = b.claimed[1:]; len(b.claimed) == 0 {
-			b.claimed = nil
-		}
-		return c.ref, c.mark
-	}
-	return b.ready.popFront(), 0
+	return b.queue.pop()
 }
 
 func (b *backlog) popLater() ref {
@@ -157,6 +214,9 @@ func (b *backlog) popLater() ref {
 // dueNow makes every retry due at ms, all in log order: the lane's breaker has closed. Nothing may be
 // claimed.
 func (b *backlog) dueNow(ms int64) {
+	for i := range b.ordered {
+		b.ordered[i].dueNow(ms)
+	}
 	if len(b.later) == 0 {
 		return
 	}
@@ -172,22 +232,17 @@ func (b *backlog) dueNow(ms int64) {
 	b.ready.reset(all)
 }
 
-// age orders references by acceptance: what is in HELD is older than what is not.
-func (r ref) age() journal.Position {
-	if r.pos.Held() {
-		return r.pos.Unheld()
-	}
-	return r.pos + 1<<62
+// claimedBelow reports whether something below the position is claimed, or in front of what is.
+func (b *backlog) claimedBelow(below journal.Position) (found bool) {
+	b.eachQueue(func(q *queue) {
+		found = found || len(q.claimed) > 0 && q.claimed[0].pos() < below
+	})
+	return found
 }
 
 // each visits everything that waits, in no promised order.
 func (b *backlog) each(visit func(ref)) {
-	for _, c := range b.claimed {
-		visit(c.ref)
-	}
-	for i := range b.ready.n {
-		visit(b.ready.at(i))
-	}
+	b.eachQueue(func(q *queue) { q.each(visit) })
 	for _, r := range b.later {
 		visit(r)
 	}
@@ -195,14 +250,7 @@ func (b *backlog) each(visit func(ref)) {
 
 // takeIf removes and returns what the test picks, keeping the order of the rest. Nothing may be claimed.
 func (b *backlog) takeIf(pick func(ref) bool) (taken []ref) {
-	var keep []ref
-	for i := range b.ready.n {
-		if r := b.ready.at(i); pick(r) {
-			taken = append(taken, r)
-		} else {
-			keep = append(keep, r)
-		}
-	}
+	b.eachQueue(func(q *queue) { taken = append(taken, q.takeIf(pick)...) })
 	later := b.later[:0]
 	for _, r := range b.later {
 		if pick(r) {
@@ -211,8 +259,7 @@ func (b *backlog) takeIf(pick func(ref) bool) (taken []ref) {
 			later = append(later, r)
 		}
 	}
-	if len(taken) > 0 {
-		b.ready.reset(keep)
+	if len(later) < len(b.later) {
 		b.later = later
 		heapify(later)
 	}
@@ -220,7 +267,7 @@ func (b *backlog) takeIf(pick func(ref) bool) (taken []ref) {
 }
 
 func earlier(x, y ref) bool {
-	return x.stamp() < y.stamp() || x.stamp() == y.stamp() && x.pos < y.pos
+	return x.stamp() < y.stamp() || x.stamp() == y.stamp() && x.pos() < y.pos()
 }
 
 func heapify(h []ref) {
@@ -254,97 +301,5 @@ func down(h []ref, i int) {
 		}
 		h[i], h[least] = h[least], h[i]
 		i = least
-	}
-}
-
-// ring is a growing queue. Each element has a number: first is the number of the front.
-// The numbers start at 1, far enough from 0 for pushFront.
-type ring struct {
-	buf   []ref
-	start int
-	n     int
-	more  int // deliveries in runs beyond one a reference
-	first uint64
-}
-
-func (q *ring) at(i int) ref { return q.buf[(q.start+i)&(len(q.buf)-1)] }
-
-func (q *ring) pushBack(r ref) uint64 {
-	q.grow()
-	q.buf[(q.start+q.n)&(len(q.buf)-1)] = r
-	q.n++
-	q.more += r.count() - 1
-	return q.first + uint64(q.n) - 1
-}
-
-func (q *ring) pushFront(r ref) {
-	q.grow()
-	q.start = (q.start - 1) & (len(q.buf) - 1)
-	q.buf[q.start] = r
-	q.n++
-	q.first--
-}
-
-// popFront takes out the first delivery: a run is left shorter.
-func (q *ring) popFront() ref {
-	r := q.buf[q.start]
-	if r.run() {
-		q.buf[q.start] = r.rest()
-		q.more--
-		return r.first()
-	}
-	q.start = (q.start + 1) & (len(q.buf) - 1)
-	q.n--
-	q.first++
-	if q.n == 0 && len(q.buf) > 64 {
-		q.buf, q.start = nil, 0
-	}
-	return r
-}
-
-// numbered returns the element with the number, if it still waits.
-func (q *ring) numbered(number uint64) (*ref, bool) {
-	if number < q.first || number >= q.first+uint64(q.n) {
-		return nil, false
-	}
-	return &q.buf[(q.start+int(number-q.first))&(len(q.buf)-1)], true
-}
-
-func (q *ring) grow() {
-	if q.first == 0 {
-		q.first = 1 << 32
-	}
-	if q.n < len(q.buf) {
-		return
-	}
-	next := make([]ref, max(4, 2*len(q.buf)))
-	for i := range q.n {
-		next[i] = q.at(i)
-	}
-	q.buf, q.start = next, 0
-}
-
-// replace puts r in the place of the m elements from the i-th on. Those behind keep their numbers.
-func (q *ring) replace(i, m int, r ref) {
-	for j := i; j < i+m; j++ {
-		q.more -= q.at(j).count() - 1
-	}
-	q.more += r.count() - 1
-	mask := len(q.buf) - 1
-	for j := i - 1; j >= 0; j-- {
-		q.buf[(q.start+j+m-1)&mask] = q.at(j)
-	}
-	q.start = (q.start + m - 1) & mask
-	q.n -= m - 1
-	q.first += uint64(m - 1)
-	q.buf[(q.start+i)&mask] = r
-}
-
-// reset replaces the content; the numbers given out before name nothing any more.
-func (q *ring) reset(refs []ref) {
-	first := q.first + uint64(q.n) + 1
-	*q = ring{first: first}
-	for _, r := range refs {
-		q.pushBack(r)
 	}
 }

@@ -12,13 +12,17 @@ import (
 // A reference keeps every field through its 16 bytes.
 func TestRefKeepsItsFields(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		pos := journal.Position(rapid.Uint64().Draw(t, "pos"))
+		pos := journal.Position(rapid.Uint64Range(0, 1<<56-1).Draw(t, "pos"))
+		if rapid.Bool().Draw(t, "held") {
+			pos = journal.HeldPosition(pos.Seq(), pos.Index())
+		}
+		queue := uint8(rapid.IntRange(0, orderQueues-1).Draw(t, "queue"))
 		ms := rapid.Int64Range(0, 1<<42-1).Draw(t, "ms")
 		attempt := rapid.Uint32Range(0, attemptMax).Draw(t, "attempt")
 		reason := engine.Reason(rapid.IntRange(0, 63).Draw(t, "reason"))
 		flags := rapid.Uint64Range(0, 3).Draw(t, "flags")
-		r := newRef(pos, ms, attempt, reason, flags)
-		if r.pos != pos || r.stamp() != ms || r.attempt() != attempt || r.reason() != reason ||
+		r := newRef(pos, ms, attempt, reason, flags).in(queue)
+		if r.pos() != pos || r.queue() != queue || r.stamp() != ms || r.attempt() != attempt || r.reason() != reason ||
 			r.recorded() != (flags&flagRecorded != 0) || r.due() != (flags&flagDue != 0) {
 			t.Fatalf("%+v came back from %v %v %v %v %v", r, pos, ms, attempt, reason, flags)
 		}
@@ -38,7 +42,7 @@ func (w *twin) head() (ref, bool) {
 		best, found = w.ready[0], true
 	}
 	for _, r := range w.later {
-		if !found || r.stamp() < best.stamp() || best.due() && r.stamp() == best.stamp() && r.pos < best.pos {
+		if !found || r.stamp() < best.stamp() || best.due() && r.stamp() == best.stamp() && r.pos() < best.pos() {
 			best, found = r, true
 		}
 	}
@@ -94,10 +98,10 @@ func TestBacklogAgainstNaiveTwin(t *testing.T) {
 					w.ready = append(w.ready, r.restamped(5))
 				}
 				w.later = nil
-				slices.SortFunc(w.ready, func(x, y ref) int { return int(x.pos) - int(y.pos) })
+				slices.SortFunc(w.ready, func(x, y ref) int { return int(x.pos()) - int(y.pos()) })
 			},
 			"take": func(t *rapid.T) {
-				odd := func(r ref) bool { return r.pos%2 == 1 }
+				odd := func(r ref) bool { return r.pos()%2 == 1 }
 				taken := b.takeIf(odd)
 				n := len(w.ready) + len(w.later)
 				w.ready = slices.DeleteFunc(w.ready, odd)
@@ -133,15 +137,15 @@ func TestRingNumbersNameOneDelivery(t *testing.T) {
 			q.reset([]ref{newRef(7, 0, 0, 0, 0)})
 			for number := range numbers {
 				if r, ok := q.numbered(number); ok {
-					t.Fatalf("number %d names %v after a reset", number, r.pos)
+					t.Fatalf("number %d names %v after a reset", number, r.pos())
 				}
 			}
 			clear(numbers)
 		}
 	}
 	for number, pos := range numbers {
-		if r, ok := q.numbered(number); ok && r.pos != pos {
-			t.Fatalf("number %d names %d, want %d", number, r.pos, pos)
+		if r, ok := q.numbered(number); ok && r.pos() != pos {
+			t.Fatalf("number %d names %d, want %d", number, r.pos(), pos)
 		}
 	}
 }

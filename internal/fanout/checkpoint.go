@@ -118,7 +118,7 @@ func laneState(l *lane, v engine.LaneView) journal.LaneState {
 }
 
 func stored(r ref) journal.Ref {
-	out := journal.Ref{Position: r.pos, Stamp: r.stamp(), Attempt: r.attempt(), Reason: r.reason(), Due: r.due()}
+	out := journal.Ref{Position: r.pos(), Stamp: r.stamp(), Attempt: r.attempt(), Reason: r.reason(), Due: r.due()}
 	if r.run() {
 		out.Run = uint16(r.count())
 	}
@@ -145,6 +145,7 @@ func (f *Fanout) purgeOld(before int64) {
 			f.resize(l)
 			f.forget(l, gone)
 			f.engine.Settle(now, l.id, engine.ToPurged, uint32(gone))
+			f.stateOrder(now, l)
 			f.dirty = true
 		}
 	}
@@ -169,13 +170,13 @@ func (f *Fanout) expireLane(now time.Duration, l *lane, before journal.Position)
 	f.writeLate(now, l)
 	parked := f.clock.ms(now - f.horizon())
 	old := l.backlog.takeIf(func(r ref) bool {
-		return r.pos < before || r.pos.Held() && !r.due() && r.stamp() < parked
+		return r.pos() < before || r.pos().Held() && !r.due() && r.stamp() < parked
 	})
 	if len(old) == 0 {
 		return
 	}
 	for _, r := range old {
-		dead := newRef(r.pos, f.clock.ms(now), r.field(), engine.Expired, flagRecorded|r.word&flagRun)
+		dead := newRef(r.pos(), f.clock.ms(now), r.field(), engine.Expired, flagRecorded|r.word&flagRun).in(r.queue())
 		l.dead = append(l.dead, dead)
 		f.journal.Record(f.record(l, journal.Dead, dead))
 	}

@@ -21,27 +21,26 @@ const (
 
 // claim announces the next attempt of r.
 func (f *Fanout) claim(now time.Duration, l *lane, r ref) journal.Mark {
-	next := newRef(r.pos, f.clock.ms(now), r.attempt()+1, engine.None, 0)
+	next := newRef(r.pos(), f.clock.ms(now), r.attempt()+1, engine.None, 0)
 	return f.journal.Record(f.record(l, journal.Claimed, next))
 }
 
-// claimAhead claims what is likely to be granted before the next flush. Call it at a grant.
-func (f *Fanout) claimAhead(now time.Duration, l *lane) {
-	b := &l.backlog
-	idle := now - l.granted
-	l.granted = now
+// claimAhead claims what of the queue is likely to be granted before the next flush. Call it at a grant.
+func (f *Fanout) claimAhead(now time.Duration, l *lane, q *queue) {
+	idle := now - q.granted
+	q.granted = now
 	switch {
 	case idle > aheadFor:
-		l.ahead = 0
-	case len(b.claimed) == 0:
-		l.ahead = min(max(2*l.ahead, 1), aheadMost)
+		q.ahead = 0
+	case len(q.claimed) == 0:
+		q.ahead = min(max(2*q.ahead, 1), aheadMost)
 	}
-	if len(b.claimed) > l.ahead/2 {
+	if len(q.claimed) > q.ahead/2 {
 		return
 	}
-	for len(b.claimed) < l.ahead && b.ready.n > 0 && b.ready.at(0).recorded() {
-		r := b.ready.popFront()
-		b.claimed = append(b.claimed, claim{r, f.claim(now, l, r)})
+	for len(q.claimed) < q.ahead && q.ready.n > 0 && q.ready.at(0).recorded() {
+		r := q.ready.popFront()
+		q.claimed = append(q.claimed, claim{r, f.claim(now, l, r)})
 	}
 }
 
@@ -51,19 +50,26 @@ func (f *Fanout) claimAgain(now time.Duration) {
 		if l == nil {
 			continue
 		}
-		for i := range l.backlog.claimed {
-			c := &l.backlog.claimed[i]
-			c.mark = f.claim(now, l, c.ref)
-		}
+		l.backlog.eachQueue(func(q *queue) {
+			for i := range q.claimed {
+				if c := &q.claimed[i]; c.mark != 0 {
+					c.mark = f.claim(now, l, c.ref)
+				}
+			}
+		})
 	}
 }
 
 // unclaim takes claims back: the deliveries wait in front again, and OUTCOMES says so.
 func (f *Fanout) unclaim(now time.Duration, l *lane) {
-	for _, c := range slices.Backward(l.backlog.claimed) {
-		l.backlog.ready.pushFront(c.ref)
-		back := newRef(c.pos, f.clock.ms(now), c.attempt(), c.reason(), flagRecorded)
-		f.journal.Record(f.record(l, journal.Parked, back))
-	}
-	l.backlog.claimed = nil
+	l.backlog.eachQueue(func(q *queue) {
+		for _, c := range slices.Backward(q.claimed) {
+			q.ready.pushFront(c.ref)
+			if c.mark != 0 {
+				back := newRef(c.pos(), f.clock.ms(now), c.attempt(), c.reason(), flagRecorded)
+				f.journal.Record(f.record(l, journal.Parked, back))
+			}
+		}
+		q.claimed = nil
+	})
 }

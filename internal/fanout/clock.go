@@ -12,7 +12,8 @@ const lateAfter = 10 * time.Millisecond
 // lateRecord is a fresh delivery that waits without a record.
 type lateRecord struct {
 	lane   *lane
-	number uint64 // in the lane's ready queue
+	queue  uint8
+	number uint64 // in the queue's ready
 	at     time.Duration
 }
 
@@ -91,7 +92,7 @@ func (f *Fanout) writeLate(until time.Duration, only *lane) {
 			keep = append(keep, late)
 			continue
 		}
-		if r, waits := late.lane.backlog.ready.numbered(late.number); waits && !late.lane.removed && !r.recorded() {
+		if r, waits := late.lane.backlog.of(late.queue).ready.numbered(late.number); waits && !late.lane.removed && !r.recorded() {
 			r.word |= flagRecorded
 			f.journal.Record(f.record(late.lane, journal.Parked, *r))
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -192,8 +193,11 @@ func (f *Fanout) restoreLane(sub journal.Subscription, kept *journal.LaneState, 
 		return err
 	}
 	l := f.index.lanes[sub.Lane]
+	if deleted && kept != nil {
+		kept.Tokens = math.MaxInt64 // those of its lane are with whom it shared that
+	}
 	if kept != nil || crashed {
-		if err := f.restoreAccount(l, kept, open, crashed); err != nil {
+		if err := f.restoreAccount(l, kept, open, crashed && !deleted); err != nil {
 			return err
 		}
 	}
@@ -209,11 +213,9 @@ func (f *Fanout) restoreAccount(l *lane, kept *journal.LaneState, open []journal
 	if kept == nil {
 		kept = &journal.LaneState{}
 	}
-	for _, w := range kept.Waiting {
-		l.backlog.push(f.restoredRef(w))
-	}
+	f.restoreBacklog(l, kept, open)
 	change := engine.RestoreLane{Lane: l.id, Counters: kept.Counters, Tokens: kept.Tokens}
-	change.Counters.InFlight, change.Counters.Parked = 0, uint64(l.backlog.len()+len(open))
+	change.Counters.InFlight, change.Counters.Parked = 0, uint64(l.backlog.len())
 	if crashed {
 		change.Tokens = 0
 	}
@@ -225,17 +227,37 @@ func (f *Fanout) restoreAccount(l *lane, kept *journal.LaneState, open []journal
 	if err := f.engine.Apply(f.clock.now(), change); err != nil {
 		return fmt.Errorf("fanout: account of %s: %w", l.sub.ID, err)
 	}
-	for _, d := range kept.Dead {
-		l.dead = append(l.dead, f.restoredRef(d))
-	}
-	for _, o := range open {
-		f.restoreOpen(l, o)
-	}
 	n := l.backlog.len() + deliveries(l.dead)
 	l.tenant.count += n
 	l.tenant.bytes += float64(n) * restoredBytes
 	f.resize(l)
 	return nil
+}
+
+// restoreBacklog fills the backlog and the dead letters. An attempt whose outcome nobody recorded is parked as one
+// attempt more: it may have been answered.
+func (f *Fanout) restoreBacklog(l *lane, kept *journal.LaneState, open []journal.OpenAttempt) {
+	var waiting []ref
+	for _, w := range kept.Waiting {
+		waiting = append(waiting, f.restoredRef(w))
+	}
+	for _, o := range open {
+		r := newRef(o.Position, f.clock.ms(0), o.Attempt+1, engine.ByShutdown, flagRecorded)
+		f.keep(r)
+		f.journal.Record(f.record(l, journal.Parked, r))
+		waiting = append(waiting, r)
+	}
+	for _, r := range f.inOrder(l, waiting) {
+		l.backlog.push(r)
+	}
+	for _, d := range kept.Dead {
+		l.dead = append(l.dead, f.restoredRef(d))
+	}
+	if l.sub.OnDead == journal.OnDeadStop && l.backlog.ordered != nil {
+		for i, r := range l.dead {
+			l.dead[i] = f.recoverOrder(l, r).ref // it stops its queue
+		}
+	}
 }
 
 // restoredBytes is what a delivery counts against the quota after a restart, when nobody knows its size.
@@ -254,15 +276,6 @@ func (f *Fanout) restoredRef(w journal.Ref) ref {
 	r := newRef(w.Position, w.Stamp, field, w.Reason, flags)
 	f.keep(r)
 	return r
-}
-
-// restoreOpen parks an attempt whose outcome nobody recorded, as one attempt more: it
-// may have been answered.
-func (f *Fanout) restoreOpen(l *lane, o journal.OpenAttempt) {
-	r := newRef(o.Position, f.clock.ms(0), o.Attempt+1, engine.ByShutdown, flagRecorded)
-	l.backlog.push(r)
-	f.keep(r)
-	f.journal.Record(f.record(l, journal.Parked, r))
 }
 
 // Ready reports why deliveries do not flow, or nil.

@@ -31,16 +31,16 @@ func deliveries(refs []ref) (n int) {
 // keep counts deliveries that live in HELD, and release those that are settled. A message without
 // any is deleted, once what settled them is durable.
 func (f *Fanout) keep(r ref) {
-	if r.pos.Held() {
-		f.held[r.pos.Seq()] += r.count()
+	if r.pos().Held() {
+		f.held[r.pos().Seq()] += r.count()
 	}
 }
 
 func (f *Fanout) release(r ref) {
-	if !r.pos.Held() {
+	if !r.pos().Held() {
 		return
 	}
-	seq := r.pos.Seq()
+	seq := r.pos().Seq()
 	if f.held[seq] -= r.count(); f.held[seq] <= 0 {
 		delete(f.held, seq)
 		f.spent = append(f.spent, seq)
@@ -139,9 +139,9 @@ func (f *Fanout) lowestLocked() journal.Position {
 		if l == nil || l.size == 0 {
 			continue
 		}
-		l.backlog.each(func(r ref) { lowest = lower(lowest, r.pos) })
+		l.backlog.each(func(r ref) { lowest = lower(lowest, r.pos()) })
 		for _, r := range l.dead {
-			lowest = lower(lowest, r.pos)
+			lowest = lower(lowest, r.pos())
 		}
 	}
 	return lowest
@@ -150,13 +150,14 @@ func (f *Fanout) lowestLocked() journal.Position {
 // pick is what is about to move: references of one lane, from one of its three lists.
 type pick struct {
 	refs   []ref
-	number uint64 // of the first in the ready queue; 0: they are in later or dead
+	queue  uint8
+	number uint64 // of the first in that queue's ready; 0: they are in later or dead
 }
 
 // moveSome moves one message full of a lane's old deliveries, and reports whether there was one.
 func (f *Fanout) moveSome(l *lane, below journal.Position) (bool, error) {
 	f.mu.Lock()
-	if front, waits := l.backlog.front(); waits && front.pos < below {
+	if l.backlog.claimedBelow(below) {
 		f.unclaim(f.clock.now(), l)
 	}
 	f.writeLate(f.clock.now(), l)
@@ -186,19 +187,16 @@ func (l *lane) pick(below journal.Position) pick {
 	if l.removed {
 		return pick{}
 	}
-	old := func(r ref) bool { return !r.pos.Held() && r.pos < below }
-	q := &l.backlog.ready
-	for i := range q.n {
-		if !old(q.at(i)) {
-			continue
+	old := func(r ref) bool { return !r.pos().Held() && r.pos() < below }
+	var p pick
+	l.backlog.eachQueue(func(q *queue) {
+		if len(p.refs) == 0 {
+			p.fill(&q.ready, old)
 		}
-		p := pick{number: q.first + uint64(i)}
-		for ; i < q.n && old(q.at(i)) && len(p.refs) < moveMost; i++ {
-			p.refs = append(p.refs, q.at(i))
-		}
+	})
+	if len(p.refs) > 0 {
 		return p
 	}
-	var p pick
 	for _, list := range [][]ref{l.backlog.later, l.dead} {
 		for _, r := range list {
 			if old(r) && len(p.refs) < moveMost {
@@ -212,12 +210,26 @@ func (l *lane) pick(below journal.Position) pick {
 	return p
 }
 
+// fill takes neighbours in the queue that are old.
+func (p *pick) fill(q *ring, old func(ref) bool) {
+	for i := range q.n {
+		if !old(q.at(i)) {
+			continue
+		}
+		p.queue, p.number = q.at(i).queue(), q.first+uint64(i)
+		for ; i < q.n && old(q.at(i)) && len(p.refs) < moveMost; i++ {
+			p.refs = append(p.refs, q.at(i))
+		}
+		return
+	}
+}
+
 // loadAll reads the payloads, and shortens the pick to what fits a message.
 func (f *Fanout) loadAll(p *pick) ([]*journal.Trigger, error) {
 	var out []*journal.Trigger
 	bytes := 0
 	for i, r := range p.refs {
-		t, err := f.journal.Load(f.ctx, r.pos)
+		t, err := f.journal.Load(f.ctx, r.pos())
 		if err != nil {
 			return nil, err
 		}
@@ -261,20 +273,20 @@ func (l *lane) rename(p pick, seq uint64) []journal.Position {
 	had := make([]journal.Position, len(p.refs))
 	if p.number != 0 {
 		for i, old := range p.refs {
-			if r, waits := l.backlog.ready.numbered(p.number + uint64(i)); waits && r.pos == old.pos {
-				had[i], r.pos = old.pos, journal.HeldPosition(seq, i)
+			if r, waits := l.backlog.of(p.queue).ready.numbered(p.number + uint64(i)); waits && r.pos() == old.pos() {
+				had[i], *r = old.pos(), r.at(journal.HeldPosition(seq, i))
 			}
 		}
 		return had
 	}
 	place := make(map[journal.Position]int, len(p.refs))
 	for i, r := range p.refs {
-		place[r.pos] = i
+		place[r.pos()] = i
 	}
 	for _, list := range [][]ref{l.backlog.later, l.dead} {
 		for j := range list {
-			if i, picked := place[list[j].pos]; picked {
-				had[i], list[j].pos = list[j].pos, journal.HeldPosition(seq, i)
+			if i, picked := place[list[j].pos()]; picked {
+				had[i], list[j] = list[j].pos(), list[j].at(journal.HeldPosition(seq, i))
 			}
 		}
 	}
@@ -288,7 +300,7 @@ func (l *lane) collapse(p pick, seq uint64) {
 	if p.number == 0 {
 		return
 	}
-	q := &l.backlog.ready
+	q := &l.backlog.of(p.queue).ready
 	last := p.number + uint64(len(p.refs)) - 1
 	if last < q.first {
 		return
@@ -300,10 +312,10 @@ func (l *lane) collapse(p pick, seq uint64) {
 	}
 	if n := end - begin; n > 1 {
 		first := q.at(begin)
-		q.replace(begin, n, newRef(first.pos, first.stamp(), uint32(n), first.reason(), flagRecorded|flagRun))
+		q.replace(begin, n, newRef(first.pos(), first.stamp(), uint32(n), first.reason(), flagRecorded|flagRun).in(p.queue))
 	}
 }
 
 func joins(r ref, seq uint64) bool {
-	return r.pos.Held() && r.pos.Seq() == seq && r.attempt() == 0 && !r.run() && r.reason() != engine.ByShutdown
+	return r.pos().Held() && r.pos().Seq() == seq && r.attempt() == 0 && !r.run() && !r.due() && r.reason() != engine.ByShutdown
 }

@@ -23,9 +23,10 @@ type lane struct {
 	removed bool
 	backlog backlog
 	dead    []ref
-	size    int           // references, as counted in Fanout.waiting
-	granted time.Duration // when its backlog last got a grant
-	ahead   int           // how many attempts are claimed ahead
+	size    int // references, as counted in Fanout.waiting
+
+	stops    bool // stopAtDead looked: on_dead was stop
+	deadSeen int  // and there were so many dead letters
 }
 
 // tenant is the driver's side of one tenant.
@@ -47,10 +48,11 @@ type index struct {
 	tenants map[string]*tenant
 	hosts   map[string]engine.HostID
 	names   []string // of hosts
+	groups  map[groupName]engine.GroupID
 }
 
 func newIndex() index {
-	return index{bySub: map[string]*lane{}, tenants: map[string]*tenant{}, hosts: map[string]engine.HostID{}}
+	return index{bySub: map[string]*lane{}, tenants: map[string]*tenant{}, hosts: map[string]engine.HostID{}, groups: map[groupName]engine.GroupID{}}
 }
 
 func (x *index) lane(id engine.LaneID) *lane {
@@ -85,7 +87,7 @@ func (x *index) add(l *lane) {
 func (x *index) match(t *journal.Trigger, visit func(*lane)) {
 	if t.Audience.Broadcast {
 		for _, l := range x.lanes {
-			if l != nil && granted(l.tenant, t.Topic) && l.wants(t) {
+			if l != nil && l.tenant.granted(t) && l.wants(t) {
 				visit(l)
 			}
 		}
@@ -104,9 +106,15 @@ func (x *index) match(t *journal.Trigger, visit func(*lane)) {
 	}
 }
 
-// granted reports whether a tenant may see broadcasts on a topic: without grants, all.
-func granted(t *tenant, name string) bool {
-	return t.Grants == nil || slices.ContainsFunc(t.Grants, func(p string) bool { return topic.Match(p, name) })
+// granted reports whether a tenant may see a broadcast, by the grant in force at its position. A tenant that has
+// none from then, made by a release that knew no grants, may see all.
+func (tn *tenant) granted(t *journal.Trigger) bool {
+	for i := len(tn.Grants) - 1; i >= 0; i-- {
+		if g := &tn.Grants[i]; g.From != 0 && g.From <= t.Position {
+			return matches(g.Topics, t.Topic)
+		}
+	}
+	return true
 }
 
 // wants reports whether the version of the subscription in force at the trigger's position
@@ -114,10 +122,25 @@ func granted(t *tenant, name string) bool {
 func (l *lane) wants(t *journal.Trigger) bool {
 	for i := len(l.sub.Versions) - 1; i >= 0; i-- {
 		if v := &l.sub.Versions[i]; v.From != 0 && v.From <= t.Position {
-			return v.Active && slices.ContainsFunc(v.Topics, func(p string) bool { return topic.Match(p, t.Topic) })
+			return v.Active && matches(v.Topics, t.Topic) && has(t, v.Match)
 		}
 	}
 	return false
+}
+
+func matches(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return topic.Match(p, name) })
+}
+
+// has reports whether the trigger has all these attributes, with these values.
+func has(t *journal.Trigger, match map[string]string) bool {
+	found := 0
+	for _, a := range t.Attributes {
+		if want, asked := match[a.Name]; asked && a.Value == want {
+			found++
+		}
+	}
+	return found == len(match) // a trigger's attributes have different names
 }
 
 // applyTenant adds or edits a tenant in the index and the engine.
@@ -169,18 +192,10 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 	if tn == nil {
 		return fmt.Errorf("%w: tenant: %q does not exist", ErrInvalid, s.Tenant)
 	}
-	profile, err := f.profile(tn, s)
+	enabled := l != nil && l.sub.Disabled != "" && s.Disabled == ""
+	timeout, err := f.putLane(tn, s, l != nil && l.sub.URL != s.URL && !restoring)
 	if err != nil {
 		return err
-	}
-	newURL := l != nil && l.sub.URL != s.URL && !restoring
-	enabled := l != nil && l.sub.Disabled != "" && s.Disabled == ""
-	err = f.engine.Apply(f.clock.now(), engine.PutLane{NewURL: newURL, LaneSpec: engine.LaneSpec{
-		Lane: engine.LaneID(s.Lane), Tenant: tn.id, Host: f.index.host(s.URL),
-		Profile: profile, Paused: s.Paused || s.Disabled != "",
-	}})
-	if err != nil {
-		return fmt.Errorf("fanout: subscription %s: %w", s.ID, err)
 	}
 	if enabled {
 		if err := f.engine.Apply(f.clock.now(), engine.PauseLane{Lane: l.id, Paused: s.Paused}); err != nil {
@@ -189,16 +204,32 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 	}
 	if l == nil {
 		l = &lane{id: engine.LaneID(s.Lane), subID: s.ID, tenant: tn, part: journal.PartitionOf(s.Tenant)}
-		l.sub = s
+		l.sub, l.backlog = s, newBacklog(s.Order)
 		f.index.add(l)
 	}
-	l.sub, l.timeout = s, profile.Timeout
-	return nil
+	l.sub, l.timeout = s, timeout
+	f.stateOrder(f.clock.now(), l)
+	return f.regroup(tn, &s)
 }
 
-// profile is what the engine must know of a subscription: its own limits, else its tier's.
-func (f *Fanout) profile(tn *tenant, s journal.Subscription) (engine.Profile, error) {
-	p := f.opts.Profile
+// putLane tells the engine of a subscription, and returns the timeout of its requests.
+func (f *Fanout) putLane(tn *tenant, s journal.Subscription, newURL bool) (time.Duration, error) {
+	profile, err := f.profile(tn, s)
+	if err != nil {
+		return 0, err
+	}
+	err = f.engine.Apply(f.clock.now(), engine.PutLane{NewURL: newURL, LaneSpec: engine.LaneSpec{
+		Lane: engine.LaneID(s.Lane), Tenant: tn.id, Host: f.index.host(s.URL),
+		Profile: profile, Paused: s.Paused || s.Disabled != "",
+	}})
+	if err != nil {
+		return 0, fmt.Errorf("fanout: subscription %s: %w", s.ID, err)
+	}
+	return profile.Timeout, nil
+}
+
+// contract sets rate and cap: the subscription's own, else its tier's.
+func contract(p *engine.Profile, tn *tenant, s *journal.Subscription) (err error) {
 	p.Cap = tn.tier.Cap
 	if s.Limits.Cap != nil {
 		p.Cap = *s.Limits.Cap
@@ -210,9 +241,21 @@ func (f *Fanout) profile(tn *tenant, s journal.Subscription) (engine.Profile, er
 	if rate == "" {
 		rate, burst = tn.tier.Rate, max(s.Limits.Burst, tn.tier.Burst)
 	}
-	var err error
 	if p.Rate, err = Rate(rate, burst); err != nil {
-		return p, fmt.Errorf("%w: rate: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: rate: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+// profile is what the engine must know of a subscription: its own limits, else its tier's; on a shared lane the
+// strictest.
+func (f *Fanout) profile(tn *tenant, s journal.Subscription) (engine.Profile, error) {
+	p := f.opts.Profile
+	if err := contract(&p, tn, &s); err != nil {
+		return p, err
+	}
+	if err := f.share(&p, tn, &s); err != nil {
+		return p, err
 	}
 	if s.Limits.Timeout > 0 {
 		p.Timeout = s.Limits.Timeout
@@ -262,5 +305,5 @@ func (f *Fanout) removeLane(l *lane) error {
 	if err := f.engine.Apply(now, engine.RemoveLane{Lane: l.id}); err != nil {
 		return fmt.Errorf("fanout: remove the lane of %s: %w", l.sub.ID, err)
 	}
-	return nil
+	return f.regroup(l.tenant, &l.sub)
 }

@@ -91,17 +91,20 @@ func (f *Fanout) offerTrigger(t *journal.Trigger) {
 }
 
 func (f *Fanout) offer(now time.Duration, l *lane, t *journal.Trigger, born time.Duration) {
-	v := f.engine.Offer(now, engine.Delivery{Lane: l.id, Cost: 1, Born: born})
+	q := l.queueOf(t)
+	v := f.engine.Offer(now, engine.Delivery{Lane: l.id, Cost: 1, Born: born, Behind: l.backlog.behind(q)})
 	switch v.Kind {
 	case engine.Send:
-		f.start(&attempt{lane: l, pos: t.Position, trigger: t, ticket: v.Ticket, limit: v.Limit, remaining: v.Remaining})
+		l.backlog.occupy(q)
+		f.start(&attempt{lane: l, queue: q, pos: t.Position, trigger: t, ticket: v.Ticket, limit: v.Limit, remaining: v.Remaining})
 	case engine.Park:
 		f.parkFresh(now, l, t, v)
 	case engine.Bury:
-		r := newRef(t.Position, f.clock.ms(now), 0, v.Reason, flagRecorded)
+		r := newRef(t.Position, f.clock.ms(now), 0, v.Reason, flagRecorded).in(q)
 		f.remember(l, len(t.Payload))
 		l.dead = append(l.dead, r)
 		f.resize(l)
+		f.stateOrder(now, l)
 		f.journal.Record(f.record(l, journal.Dead, r))
 	case engine.Drop:
 		kind := journal.Dropped
@@ -117,17 +120,18 @@ func (f *Fanout) offer(now time.Duration, l *lane, t *journal.Trigger, born time
 func (f *Fanout) parkFresh(now time.Duration, l *lane, t *journal.Trigger, v engine.Verdict) {
 	tn := l.tenant
 	if tn.bytes >= float64(tn.tier.Backlog) {
-		r := newRef(t.Position, f.clock.ms(now), 0, engine.OverQuota, flagRecorded)
+		r := newRef(t.Position, f.clock.ms(now), 0, engine.OverQuota, flagRecorded).in(l.queueOf(t))
 		f.engine.Settle(now, l.id, engine.ToBuried, 1)
 		f.remember(l, 0)
 		l.dead = append(l.dead, r)
 		f.resize(l)
+		f.stateOrder(now, l)
 		f.journal.Record(f.record(l, journal.Dead, r))
 		return
 	}
-	r := newRef(t.Position, f.clock.ms(now), v.Attempt, v.Reason, 0)
+	r := newRef(t.Position, f.clock.ms(now), v.Attempt, v.Reason, 0).in(l.queueOf(t))
 	number := l.backlog.push(r)
-	f.late = append(f.late, lateRecord{lane: l, number: number, at: now})
+	f.late = append(f.late, lateRecord{lane: l, queue: r.queue(), number: number, at: now})
 	f.remember(l, len(t.Payload))
 	f.state(now, l)
 }
@@ -161,7 +165,8 @@ func (f *Fanout) state(now time.Duration, l *lane) {
 	if l.removed {
 		return
 	}
-	b := engine.Backlog{Count: uint32(l.backlog.len())}
+	l.stopAtDead()
+	b := engine.Backlog{Count: uint32(l.backlog.may())}
 	if head, ok := l.backlog.head(); ok {
 		b.HeadDue = f.clock.fromMs(head.stamp())
 		b.HeadBorn = b.HeadDue // corrected by the trigger when it is loaded
@@ -171,10 +176,17 @@ func (f *Fanout) state(now time.Duration, l *lane) {
 	f.engine.Waiting(now, l.id, b)
 }
 
+// stateOrder is state for what changes whose turn it is on an ordered lane alone: an end, a death.
+func (f *Fanout) stateOrder(now time.Duration, l *lane) {
+	if l.backlog.ordered != nil {
+		f.state(now, l)
+	}
+}
+
 // record makes the outcome record of a delivery from its reference.
 func (f *Fanout) record(l *lane, kind journal.Kind, r ref) journal.Record {
 	rec := journal.Record{
-		Kind: kind, Partition: l.part, Lane: l.id, Position: r.pos,
+		Kind: kind, Partition: l.part, Lane: l.id, Position: r.pos(),
 		Attempt: r.attempt(), Reason: r.reason(), At: f.clock.wall(f.clock.now()),
 	}
 	if r.due() {

@@ -13,6 +13,7 @@ import (
 // attempt is one request on its way. Its goroutine owns it from start to finish.
 type attempt struct {
 	lane      *lane
+	queue     uint8 // of an ordered lane
 	pos       journal.Position
 	trigger   *journal.Trigger // nil: to be loaded
 	ticket    engine.Ticket
@@ -48,14 +49,14 @@ func (f *Fanout) grant(now time.Duration, g engine.Grant) {
 	l := f.index.lanes[g.Lane]
 	r, mark := l.backlog.pop()
 	f.forget(l, 1)
-	a := &attempt{lane: l, pos: r.pos, ticket: g.Ticket, limit: g.Limit, remaining: g.Remaining, from: r}
+	a := &attempt{lane: l, queue: r.queue(), pos: r.pos(), ticket: g.Ticket, limit: g.Limit, remaining: g.Remaining, from: r}
 	switch {
 	case mark != 0:
 		a.claim, a.claimed = mark, true
 	case r.recorded():
 		a.claim, a.claimed = f.claim(now, l, r), true
 	}
-	f.claimAhead(now, l)
+	f.claimAhead(now, l, l.backlog.of(r.queue()))
 	f.state(now, l)
 	f.start(a)
 }
@@ -132,7 +133,8 @@ func (f *Fanout) finish(a *attempt, o delivery.Outcome) {
 // settle records what became of the attempt; the caller holds the lock.
 func (f *Fanout) settle(now time.Duration, a *attempt, o delivery.Outcome, v engine.Verdict) {
 	l := a.lane
-	r := newRef(a.pos, f.clock.ms(now), v.Attempt, v.Reason, flagRecorded)
+	l.backlog.vacate(a.queue)
+	r := newRef(a.pos, f.clock.ms(now), v.Attempt, v.Reason, flagRecorded).in(a.queue)
 	switch {
 	case v.Kind == engine.Done:
 		r = newRef(a.pos, r.stamp(), a.ticket.Attempt+1, engine.None, 0)
@@ -155,6 +157,7 @@ func (f *Fanout) settle(now time.Duration, a *attempt, o delivery.Outcome, v eng
 		l.backlog.dueNow(f.clock.ms(now))
 		f.state(now, l)
 	}
+	f.stateOrder(now, l)
 }
 
 // park puts an attempt that did not settle back into the backlog: a retry by its due time, what
@@ -168,10 +171,8 @@ func (f *Fanout) park(now time.Duration, a *attempt, o delivery.Outcome, v engin
 	r := newRef(a.pos, f.clock.ms(now), v.Attempt, v.Reason, flagRecorded)
 	if v.Due {
 		r = newRef(a.pos, f.clock.msUp(v.At), v.Attempt, v.Reason, flagRecorded|flagDue)
-		l.backlog.push(r)
-	} else {
-		l.backlog.ready.pushFront(r)
 	}
+	l.backlog.putBack(r.in(a.queue))
 	f.remember(l, len(a.payload()))
 	f.journal.Record(f.outcome(a, kind, r, o))
 	f.state(now, l)
@@ -187,7 +188,7 @@ func (a *attempt) payload() []byte {
 // outcome is a record with what the endpoint said.
 func (f *Fanout) outcome(a *attempt, kind journal.Kind, r ref, o delivery.Outcome) journal.Record {
 	rec := f.record(a.lane, kind, r)
-	if r.pos.Held() && a.trigger != nil {
+	if r.pos().Held() && a.trigger != nil {
 		rec.Ref = uint64(a.trigger.Position)
 	}
 	rec.Status, rec.Took = uint16(o.Status), o.Took

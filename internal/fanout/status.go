@@ -44,7 +44,10 @@ func (f *Fanout) Lane(subscription string) (LaneStatus, bool) {
 }
 
 func (f *Fanout) laneStatus(l *lane, v engine.LaneView) LaneStatus {
-	s := LaneStatus{LaneView: v, Subscription: l.sub.ID, TenantID: l.sub.Tenant}
+	s := LaneStatus{LaneView: v, Subscription: l.sub.ID, TenantID: l.sub.Tenant, Stopped: l.backlog.stoppedQueues()}
+	if l.backlog.ordered != nil && v.Blocked == engine.None && v.Counters.Parked > 0 && v.Waiting.Count == 0 {
+		s.Blocked = engine.ByOrder
+	}
 	if int(v.Host) < len(f.index.names) {
 		s.HostName = f.index.names[v.Host]
 	}

@@ -109,6 +109,7 @@ type Journal struct {
 	disk   *diskWatch
 	link   *link
 	reg    *Registry
+	access *Access
 
 	append   *appender
 	outcomes *outcomes
@@ -159,6 +160,9 @@ func (j *Journal) State() *State { return j.state.Swap(nil) }
 
 // Registry returns the tenants and subscriptions.
 func (j *Journal) Registry() *Registry { return j.reg }
+
+// Access returns the keys and the record of what administrators did.
+func (j *Journal) Access() *Access { return j.access }
 
 // Append returns when t is durable, and, with a key, when the log has decided.
 //

@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	registryBytes = 1 << 30
-
 	reopenSoonest = time.Second // between two openings, doubling
 	reopenLatest  = 30 * time.Second
 )
@@ -25,7 +23,6 @@ const (
 // it comes back by itself when the server has been opened again.
 type link struct {
 	dir      string
-	bytes    int64
 	noSync   bool
 	log      *slog.Logger
 	patience time.Duration
@@ -46,7 +43,7 @@ type link struct {
 
 // openLink starts the server on dir and connects.
 func openLink(o Options) (*link, error) {
-	l := &link{dir: filepath.Join(o.Dir, "streams"), bytes: o.MaxBytes + registryBytes, noSync: o.NoSync, log: o.Logger, patience: o.tune.patience, names: names{dir: o.Dir}, intercept: o.tune.intercept, wait: reopenSoonest}
+	l := &link{dir: filepath.Join(o.Dir, "streams"), noSync: o.NoSync, log: o.Logger, patience: o.tune.patience, names: names{dir: o.Dir}, intercept: o.tune.intercept, wait: reopenSoonest}
 	srv, err := l.start(!l.wasClean())
 	if err != nil {
 		return nil, err
@@ -78,7 +75,7 @@ func (l *link) start(every bool) (*server.Server, error) {
 		ServerName: "fairlane", DontListen: true, NoSigs: true, NoSystemAccount: true,
 		MaxPayload: messageBytes, MaxPending: 64 << 20,
 		JetStream: true, StoreDir: l.dir, SyncAlways: !l.noSync, DisableJetStreamBanner: true,
-		JetStreamMaxStore: l.bytes, JetStreamMaxMemory: 64 << 20,
+		JetStreamMaxStore: 1 << 60, // each stream has its own limit, which may be lowered JetStreamMaxMemory: 64 << 20,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("journal: server: %w", err)

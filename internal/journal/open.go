@@ -77,8 +77,11 @@ func (j *Journal) open(ctx context.Context) (err error) {
 	if j.reg, err = openRegistry(ctx, j.link.js, box, j.append.marker); err != nil {
 		return err
 	}
+	if j.access, err = openAccess(ctx, j.link); err != nil {
+		return err
+	}
 	j.tasks.start(j.trim.run)
-	return j.link.names.syncAll() // the registry's stream may be new
+	return j.link.names.syncAll() // streams of the registry and of the keys may be new
 }
 
 // recover begins the epoch and reads the state as it was then.

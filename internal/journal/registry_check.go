@@ -3,6 +3,7 @@ package journal
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -20,6 +21,7 @@ const (
 	maxSecrets    = 8
 	maxOutcomes   = 128
 	maxOutcomeLen = 32
+	maxMatch      = 16
 )
 
 // FieldError is bad input: which field of the record, and the rule that it breaks. It never
@@ -38,10 +40,11 @@ func checkTenant(t *Tenant) error {
 	if len(t.ID) > maxTenantID || !tenantID.MatchString(t.ID) {
 		return &FieldError{"id", fmt.Sprintf("must be 1 to %d of A-Z a-z 0-9 . _ : @ - and begin with a letter, a digit or _", maxTenantID)}
 	}
+	granted, _ := t.Granted()
 	return firstError(
 		checkText("name", t.Name, 0, maxText),
 		checkText("tier", t.Tier, 0, maxText),
-		checkList("grants", t.Grants, maxGrants, maxTopic),
+		checkList("grants", granted, maxGrants, maxTopic),
 	)
 }
 
@@ -57,6 +60,10 @@ func checkSubscription(s *Subscription) error {
 		checkText("url", s.URL, 1, maxURL),
 		checkList("topics", s.Topics(), maxTopics, maxTopic),
 		checkSecrets(s.Secrets),
+		checkMatch(s.Match()),
+		checkOneOf("order", s.Order, "", OrderAll, OrderKey),
+		checkOneOf("on_dead", s.OnDead, "", OnDeadStop),
+		checkText("lane", s.Group, 0, maxText),
 		checkText("limits.rate", s.Limits.Rate, 0, maxText),
 		checkOutcomes(s.Outcomes),
 		checkText("disabled", s.Disabled, 0, maxText),
@@ -88,6 +95,25 @@ func checkOutcomes(outcomes map[string]string) error {
 		if err := firstError(checkText("outcomes", status, 1, maxOutcomeLen), checkText("outcomes", class, 1, maxOutcomeLen)); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func checkMatch(match map[string]string) error {
+	if len(match) > maxMatch {
+		return &FieldError{"match", fmt.Sprintf("has %d entries, may have %d", len(match), maxMatch)}
+	}
+	for name, value := range match {
+		if err := firstError(checkText("match", name, 1, maxText), checkText("match", value, 0, maxText)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkOneOf(field, s string, known ...string) error {
+	if !slices.Contains(known, s) {
+		return &FieldError{field, fmt.Sprintf("must be one of %q", known)}
 	}
 	return nil
 }

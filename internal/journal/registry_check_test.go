@@ -55,7 +55,7 @@ func TestErrorsOfBadInputNameFieldAndRuleNeverTheValue(t *testing.T) {
 		{"name", tenant(Tenant{ID: "x", Name: long})},
 		{"name", tenant(Tenant{ID: "x", Name: "\xff"})},
 		{"tier", tenant(Tenant{ID: "x", Tier: long})},
-		{"grants", tenant(Tenant{ID: "x", Grants: slices.Repeat([]string{"t"}, maxGrants+1)})},
+		{"grants", tenant(Tenant{ID: "x", Grants: []Grant{{Topics: slices.Repeat([]string{"t"}, maxGrants+1)}}})},
 	} {
 		var field *FieldError
 		if !errors.As(c.err, &field) || field.Field != c.field || field.Rule == "" {

@@ -112,7 +112,7 @@ func fillRegistry(b *testing.B, s *stand, n int) {
 	s.srv, s.nc = srv, nc
 	for i := range n {
 		rec := &subscriptionRecord{Subscription: example("acme")}
-		rec.ID, rec.Lane, rec.Versions = newSubscriptionID(), uint32(i), []Version{{512, []string{"orders.>"}, true}}
+		rec.ID, rec.Lane, rec.Versions = newSubscriptionID(), uint32(i), []Version{{From: 512, Topics: []string{"orders.>"}, Active: true}}
 		value, err := rec.encode(s.box)
 		if err != nil {
 			b.Fatal(err)

@@ -5,13 +5,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// PutTenant creates (Number and Created are given) or edits a tenant, or deletes it when t.Deleted.
+// PutTenant creates (Number and Created are given) or edits a tenant, or deletes it when t.Deleted. Of t.Grants
+// only the topics of the last one are taken; none leaves them as they are, and grants nothing to a new tenant.
 // It returns when the change is durable, with the position from which on it is in force.
 //
 // Deleting again is no error: a delete in doubt is repeated.
@@ -40,7 +42,7 @@ func (r *Registry) PutTenant(ctx context.Context, t Tenant) (Tenant, Position, e
 // it when s.Deleted. A change of topics and a delete add a Version that is in force from the returned
 // position on. It returns when the change is durable.
 //
-// Of s.Versions only the topics of the last one are taken; none leaves them as they are. Secrets nil
+// Of s.Versions only topics and match of the last one are taken; none leaves them as they are. Secrets nil
 // leaves those as they are. Errors are those of PutTenant; ErrNotFound also names a tenant or
 // a subscription that does not exist.
 func (r *Registry) PutSubscription(ctx context.Context, s Subscription) (Subscription, Position, error) {
@@ -109,7 +111,7 @@ func (r *Registry) shows(rec record) bool {
 	switch v := rec.(type) {
 	case *tenantRecord:
 		t := r.tenantByID[v.ID]
-		return t != nil && t.revision == v.revision
+		return t != nil && t.revision == v.revision && !v.unsettled()
 	case *subscriptionRecord:
 		s := r.byID[v.ID]
 		return s != nil && s.Revision == v.Revision && !v.unsettled()
@@ -198,11 +200,25 @@ func (r *Registry) nextTenant(t Tenant) (Tenant, uint64, error) {
 	}
 	next := t.clone()
 	if ok {
-		next.Number, next.Created = now.Number, now.Created
+		next.Number, next.Created, next.Grants = now.Number, now.Created, r.grantsLocked(now, &t)
 		return next, now.revision, nil
 	}
-	next.Number, next.Created = uint32(len(r.tenants)), createdNow()
+	granted, _ := t.Granted()
+	next.Number, next.Created, next.Grants = uint32(len(r.tenants)), createdNow(), []Grant{{Topics: slices.Clone(granted)}}
 	return next, 0, nil
+}
+
+// grantsLocked returns the grants that still can matter, with those of t behind if they differ.
+func (r *Registry) grantsLocked(now *tenantRecord, t *Tenant) []Grant {
+	gs := now.clone().Grants
+	for len(gs) > 1 && gs[1].From <= r.floor {
+		gs = gs[1:]
+	}
+	granted, asked := t.Granted()
+	if was, known := now.Granted(); asked && (!known || !slices.Equal(granted, was)) {
+		gs = append(gs, Grant{Topics: slices.Clone(granted)})
+	}
+	return gs
 }
 
 func (r *Registry) deletedTenantLocked(now *tenantRecord, id string) (Tenant, uint64, error) {
@@ -239,6 +255,10 @@ func (r *Registry) nextSubscription(s Subscription) (Subscription, error) {
 		return Subscription{}, fmt.Errorf("%w: subscription %s", ErrGone, s.ID)
 	case s.Tenant != "" && s.Tenant != now.Tenant:
 		return Subscription{}, &FieldError{"tenant", "cannot be changed"}
+	case s.Order != now.Order:
+		return Subscription{}, &FieldError{"order", "cannot be changed: make another subscription"}
+	case s.Group != now.Group:
+		return Subscription{}, &FieldError{"lane", "cannot be changed: make another subscription"}
 	}
 	return r.editedLocked(now, s)
 }
@@ -248,7 +268,7 @@ func (r *Registry) createdLocked(s Subscription) (Subscription, error) {
 		return Subscription{}, fmt.Errorf("%w: tenant %q", ErrNotFound, s.Tenant)
 	}
 	next := s.clone()
-	next.Versions = []Version{{Topics: slices.Clone(s.Topics()), Active: true}}
+	next.SetMatching(slices.Clone(s.Topics()), maps.Clone(s.Match()))
 	if err := checkSubscription(&next); err != nil {
 		return Subscription{}, err
 	}
@@ -266,8 +286,8 @@ func (r *Registry) editedLocked(now *subscriptionRecord, s Subscription) (Subscr
 		next.Secrets = cloneEach(now.Secrets)
 	}
 	next.Versions = r.versionsLocked(now)
-	if len(s.Versions) > 0 && !slices.Equal(s.Topics(), now.Topics()) {
-		next.Versions = append(next.Versions, Version{Topics: slices.Clone(s.Topics()), Active: true})
+	if len(s.Versions) > 0 && (!slices.Equal(s.Topics(), now.Topics()) || !maps.Equal(s.Match(), now.Match())) {
+		next.Versions = append(next.Versions, Version{Topics: slices.Clone(s.Topics()), Match: maps.Clone(s.Match()), Active: true})
 	}
 	return next, checkSubscription(&next)
 }

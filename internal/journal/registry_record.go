@@ -26,6 +26,7 @@ type record interface {
 	marker() Marker            // announces this revision
 	// settle gives the last version its position, and reports whether it had none.
 	settle(p Position) (record, bool)
+	unsettled() bool
 	encode(*secretBox) ([]byte, error)
 }
 
@@ -36,14 +37,23 @@ type tenantRecord struct {
 	revision uint64
 }
 
-func (t *tenantRecord) key() string                      { return recordKey(kindTenant, t.Number) }
-func (t *tenantRecord) marker() Marker                   { return Marker{kindTenant, t.ID, t.revision} }
-func (t *tenantRecord) settle(p Position) (record, bool) { return t, false }
+func (t *tenantRecord) key() string    { return recordKey(kindTenant, t.Number) }
+func (t *tenantRecord) marker() Marker { return Marker{kindTenant, t.ID, t.revision} }
 
 func (t *tenantRecord) at(revision uint64) record {
 	c := *t
 	c.revision = revision
 	return &c
+}
+
+func (t *tenantRecord) settle(p Position) (record, bool) {
+	if !t.unsettled() {
+		return t, false
+	}
+	c := *t
+	c.Grants = slices.Clone(t.Grants)
+	c.Grants[len(c.Grants)-1].From = p
+	return &c, true
 }
 
 func (t *tenantRecord) encode(*secretBox) ([]byte, error) {
@@ -202,7 +212,7 @@ func (r *Registry) adopt(e jetstream.KeyValueEntry) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s, ok := rec.(*subscriptionRecord); ok && s.unsettled() {
+	if rec.unsettled() {
 		r.unfinished[e.Key()] = struct{}{}
 	}
 	r.showLocked(e.Key(), rec)

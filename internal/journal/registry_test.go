@@ -18,7 +18,7 @@ import (
 func TestRegistrySurvivesReopen(t *testing.T) {
 	s := newStand(t)
 	for i := range 3 {
-		ten, _ := s.putTenant(Tenant{ID: fmt.Sprintf("t%d", i), Name: "Ünï", Tier: "pro", Grants: []string{"a.*"}, Suspended: i == 1})
+		ten, _ := s.putTenant(Tenant{ID: fmt.Sprintf("t%d", i), Name: "Ünï", Tier: "pro", Grants: []Grant{{Topics: []string{"a.*"}}}, Suspended: i == 1})
 		if ten.Number != uint32(i) || ten.Created.IsZero() {
 			t.Fatalf("tenant %d: %+v", i, ten)
 		}
@@ -64,7 +64,7 @@ func TestVersionsStandAtTheirMarkers(t *testing.T) {
 	sub, _ = s.put(sub)
 	sub, deleted := s.put(Subscription{ID: sub.ID, Deleted: true})
 
-	want := []Version{{created, []string{"a"}, true}, {edited, []string{"a", "b"}, true}, {deleted, []string{"a", "b"}, false}}
+	want := []Version{{From: created, Topics: []string{"a"}, Active: true}, {From: edited, Topics: []string{"a", "b"}, Active: true}, {From: deleted, Topics: []string{"a", "b"}, Active: false}}
 	for range 2 {
 		got, _ := s.Subscription(sub.ID)
 		if !reflect.DeepEqual(got.Versions, want) {
@@ -133,7 +133,7 @@ func TestCrashBetweenRecordAndMarker(t *testing.T) {
 	s.reopen()
 
 	got, _ := s.Subscription(sub.ID)
-	want := []Version{{created, []string{"a"}, true}, {s.log.last, []string{"b"}, true}}
+	want := []Version{{From: created, Topics: []string{"a"}, Active: true}, {From: s.log.last, Topics: []string{"b"}, Active: true}}
 	if !reflect.DeepEqual(got.Versions, want) {
 		t.Fatalf("after reopening %+v, want %+v", got.Versions, want)
 	}
@@ -305,17 +305,17 @@ func TestDeleteInDoubtCanBeRepeated(t *testing.T) {
 
 func TestReadsReturnCopies(t *testing.T) {
 	s := newStand(t)
-	s.putTenant(Tenant{ID: "acme", Grants: []string{"a"}})
+	s.putTenant(Tenant{ID: "acme", Grants: []Grant{{Topics: []string{"a"}}}})
 	sub, _ := s.put(example("acme"))
 	want, _ := s.Subscription(sub.ID)
 	for _, c := range []Subscription{sub, s.Subscriptions()[0]} {
 		c.Secrets[0][0], c.Outcomes["404"], c.Versions[0].Topics[0], *c.Limits.Cap = 'x', "x", "x", 99
 	}
-	s.Tenants()[0].Grants[0] = "x"
+	s.Tenants()[0].Grants[0].Topics[0] = "x"
 	if got, _ := s.Subscription(sub.ID); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got, _ := s.Tenant("acme"); got.Grants[0] != "a" {
+	if got, _ := s.Tenant("acme"); got.Grants[0].Topics[0] != "a" {
 		t.Errorf("%+v", got)
 	}
 }

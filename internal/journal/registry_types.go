@@ -12,11 +12,29 @@ type Tenant struct {
 	Name      string    `json:"name,omitempty"` // a label, changed at will
 	Number    uint32    `json:"number"`         // dense, given by the registry
 	Tier      string    `json:"tier"`
-	Grants    []string  `json:"grants,omitempty"` // topics of broadcasts; absent in the first release: all
+	Grants    []Grant   `json:"grants,omitempty"` // ascending; the last is in force now
 	Suspended bool      `json:"suspended,omitempty"`
 	Created   time.Time `json:"created"`
 	Deleted   bool      `json:"deleted,omitempty"` // tombstone
 }
+
+// Grant is which broadcasts a tenant may see from a position on. A tenant of a release that knew none has no
+// Grant, and sees all.
+type Grant struct {
+	From   Position `json:"from"` // 0 until its marker is durable
+	Topics []string `json:"topics"`
+}
+
+// Granted returns the topics of the broadcasts that the tenant may see now. known is false for one that has no
+// grant at all: it may see every broadcast.
+func (t *Tenant) Granted() (topics []string, known bool) {
+	if len(t.Grants) == 0 {
+		return nil, false
+	}
+	return t.Grants[len(t.Grants)-1].Topics, true
+}
+
+func (t *Tenant) unsettled() bool { return len(t.Grants) > 0 && t.Grants[len(t.Grants)-1].From == 0 }
 
 // Limits of a subscription; nil or "" means the tier's.
 type Limits struct {
@@ -35,6 +53,9 @@ type Subscription struct {
 	Tenant   string            `json:"tenant"`
 	URL      string            `json:"url"` // stored encrypted: its path may be a credential
 	Limits   Limits            `json:"limits"`
+	Order    string            `json:"order,omitempty"`    // OrderAll, OrderKey; "" is none; cannot be changed
+	OnDead   string            `json:"on_dead,omitempty"`  // OnDeadStop; "" is to go on
+	Group    string            `json:"group,omitempty"`    // the tenant's lane that it shares; cannot be changed
 	Secrets  [][]byte          `json:"-"`                  // decoded; stored encrypted
 	Outcomes map[string]string `json:"outcomes,omitempty"` // status -> class, overrides of the table
 	Paused   bool              `json:"paused,omitempty"`
@@ -50,7 +71,16 @@ type Version struct {
 	From   Position `json:"from"` // 0 until its marker is durable
 	Topics []string `json:"topics"`
 	Active bool     `json:"active"` // false from a delete on
+
+	Match map[string]string `json:"match,omitempty"` // attributes that a trigger must have, with these values
 }
+
+// Values of Subscription.Order and OnDead.
+const (
+	OrderAll   = "subscription" // one delivery after the other
+	OrderKey   = "key"          // those of one order key one after the other
+	OnDeadStop = "stop"         // what is behind a dead letter waits until that is replayed or purged
+)
 
 // At returns the version in force at position p. It reports false before the first one.
 func (s *Subscription) At(p Position) (Version, bool) {
@@ -70,6 +100,19 @@ func (s *Subscription) Topics() []string {
 	return s.Versions[len(s.Versions)-1].Topics
 }
 
+// Match returns the attributes that the last version asks for, nil when there are none.
+func (s *Subscription) Match() map[string]string {
+	if len(s.Versions) == 0 {
+		return nil
+	}
+	return s.Versions[len(s.Versions)-1].Match
+}
+
+// SetMatching makes s ask for triggers of these topics and attributes.
+func (s *Subscription) SetMatching(topics []string, match map[string]string) {
+	s.Versions = []Version{{Topics: topics, Match: match, Active: true}}
+}
+
 // unsettled reports whether the last version has no position yet.
 func (s *Subscription) unsettled() bool {
 	return len(s.Versions) > 0 && s.Versions[len(s.Versions)-1].From == 0
@@ -78,6 +121,9 @@ func (s *Subscription) unsettled() bool {
 func (t *Tenant) clone() Tenant {
 	c := *t
 	c.Grants = slices.Clone(t.Grants)
+	for i := range c.Grants {
+		c.Grants[i].Topics = slices.Clone(c.Grants[i].Topics)
+	}
 	return c
 }
 
@@ -91,6 +137,7 @@ func (s *Subscription) clone() Subscription {
 	c.Versions = slices.Clone(s.Versions)
 	for i := range c.Versions {
 		c.Versions[i].Topics = slices.Clone(c.Versions[i].Topics)
+		c.Versions[i].Match = maps.Clone(c.Versions[i].Match)
 	}
 	return c
 }

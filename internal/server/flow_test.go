@@ -111,7 +111,7 @@ func TestTheAccountBalancesWhileEverythingHappens(t *testing.T) {
 func TestABacklogOverItsQuotaSlowsItsProducerOnly(t *testing.T) {
 	s := start(t, "", nil)
 	url, got := endpoint(t, 200)
-	s.must(201, s.do("POST", "/v1/tenants", strings.NewReader(`{"id":"full","tier":"tight"}`)))
+	s.must(201, s.do("POST", "/v1/tenants", strings.NewReader(`{"id":"full","tier":"tight","grants":[">"]}`)))
 	s.tenant("other")
 	s.subscribe("full", url, `,"rate":0`)
 	s.subscribe("other", url, "")

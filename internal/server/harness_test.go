@@ -156,7 +156,7 @@ func (s *service) must(want int, a answer) answer {
 // tenant creates one.
 func (s *service) tenant(id string) {
 	s.t.Helper()
-	s.must(201, s.do("POST", "/v1/tenants", strings.NewReader(`{"id":"`+id+`"}`)))
+	s.must(201, s.do("POST", "/v1/tenants", strings.NewReader(`{"id":"`+id+`","grants":[">"]}`)))
 }
 
 // subscribe creates a subscription; more is JSON members after topics.

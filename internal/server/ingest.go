@@ -25,7 +25,8 @@ const (
 
 // ingest takes one trigger: POST /v1/triggers/{topic}. The order is that of cost: headers,
 // audience and pressure are judged before a byte of the body is read.
-func (s *Server) ingest(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) ingest(w http.ResponseWriter, r *http.Request) (err error) {
+	defer func(start time.Time) { s.metrics.posted(start, err) }(time.Now())
 	if s.stopping.Load() {
 		return fanout.ErrStopped
 	}
@@ -51,6 +52,12 @@ func (s *Server) ingest(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// receiptView is the answer to a trigger.
+type receiptView struct {
+	ID       string `json:"id"`
+	Position uint64 `json:"position"`
+}
+
 // accepted answers 202.
 func accepted(w http.ResponseWriter, receipt journal.Receipt) {
 	h := w.Header()
@@ -69,7 +76,7 @@ func accepted(w http.ResponseWriter, receipt journal.Receipt) {
 
 // envelope reads everything but the body.
 func (s *Server) envelope(r *http.Request) (*journal.Trigger, error) {
-	t := &journal.Trigger{Topic: r.PathValue("topic"), Producer: adminProducer}
+	t := &journal.Trigger{Topic: r.PathValue("topic"), Producer: callerOf(r).id}
 	if !topic.Valid(t.Topic) {
 		return nil, refuse(invalid, "topic", "must be "+topic.Rule)
 	}
@@ -84,7 +91,10 @@ func (s *Server) envelope(r *http.Request) (*journal.Trigger, error) {
 		t.Key, err = idempotencyKey(r.Header)
 	}
 	if err == nil {
-		t.Audience, err = s.audience(r.Header)
+		t.Attributes, err = attributes(r.Header)
+	}
+	if err == nil {
+		t.Audience, err = s.audience(callerOf(r), r.Header)
 	}
 	return t, err
 }
@@ -136,7 +146,8 @@ const audienceRule = "must be a tenant's id, a list of them separated by commas,
 
 // audience reads Fairlane-Tenant. Every tenant must exist: a trigger for one that does not
 // would be accepted and reach nobody.
-func (s *Server) audience(h http.Header) (journal.Audience, error) {
+// A tenant's own key implies it.
+func (s *Server) audience(c *caller, h http.Header) (journal.Audience, error) {
 	var a journal.Audience
 	for _, line := range h.Values("Fairlane-Tenant") {
 		for id := range strings.SplitSeq(line, ",") {
@@ -193,7 +204,7 @@ func (s *Server) pressure(a journal.Audience) error {
 }
 
 // fingerprint tells two requests with one key apart: SHA-256 over method, path, audience,
-// topic, content type and body, each with its length before it.
+// topic, content type, attributes and body, each with its length before it.
 func fingerprint(r *http.Request, t *journal.Trigger) (sum [32]byte) {
 	h := sha256.New()
 	part := func(s string) {
@@ -207,6 +218,10 @@ func fingerprint(r *http.Request, t *journal.Trigger) (sum [32]byte) {
 	part(cmp.Or(strings.Join(t.Audience.Tenants, ","), "*"))
 	part(t.Topic)
 	part(t.ContentType)
+	for _, a := range t.Attributes {
+		part(a.Name)
+		part(a.Value)
+	}
 	h.Write(t.Payload)
 	h.Sum(sum[:0])
 	return sum

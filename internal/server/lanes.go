@@ -46,6 +46,7 @@ type laneView struct {
 	Disabled     bool    `json:"disabled"`
 	PausedFor    string  `json:"paused_for,omitempty"` // what is left of the endpoint's own pause
 	Ramp         int     `json:"ramp,omitempty"`
+	Stopped      int     `json:"stopped,omitempty"` // queues of an ordered lane behind a dead letter
 	MeanSlotMS   float64 `json:"mean_slot_ms"`
 	P99MS        float64 `json:"p99_ms"` // of successes
 }
@@ -56,7 +57,7 @@ func viewLane(l *fanout.LaneStatus) laneView {
 	v := laneView{
 		Subscription: l.Subscription, Tenant: l.TenantID, Host: l.HostName, Rate: l.Rate, Burst: l.Burst,
 		Remaining: l.Tokens, Cap: l.Cap, Account: viewAccount(l.Counters), Breaker: phases[l.Breaker],
-		Paused: l.Paused, Disabled: l.Disabled, Ramp: l.Ramp, MeanSlotMS: milli(l.MeanSlot), P99MS: milli(l.P99),
+		Paused: l.Paused, Disabled: l.Disabled, Ramp: l.Ramp, Stopped: l.Stopped, MeanSlotMS: milli(l.MeanSlot), P99MS: milli(l.P99),
 	}
 	if l.Rate == "unlimited" {
 		v.Burst, v.Remaining = 0, -1
@@ -64,7 +65,7 @@ func viewLane(l *fanout.LaneStatus) laneView {
 	if l.PausedFor > 0 {
 		v.PausedFor = l.PausedFor.Round(time.Millisecond).String()
 	}
-	if l.Waiting.Count > 0 && l.Blocked != engine.None {
+	if l.Counters.Parked > 0 && l.Blocked != engine.None {
 		v.Blocked = l.Blocked.String()
 	}
 	return v
@@ -77,9 +78,10 @@ func (s *Server) listLanes(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	c := callerOf(r)
 	return reply(w, http.StatusOK, pageOf(q, s.fanout.Lanes(),
 		func(l *fanout.LaneStatus) uint64 { return uint64(l.Lane) },
-		func(l *fanout.LaneStatus) bool { return q.tenant == "" || l.TenantID == q.tenant },
+		func(l *fanout.LaneStatus) bool { return q.of(c, l.TenantID) },
 		viewLane))
 }
 
@@ -88,8 +90,8 @@ func (s *Server) getLane(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l, ok := s.fanout.Lane(r.PathValue("subscription"))
-	if !ok || l.Removed {
-		return &problem{code: notFound, detail: "there is no such lane"}
+	if !ok || l.Removed || !callerOf(r).sees(l.TenantID) {
+		return &problem{code: notFound, detail: nothingThere}
 	}
 	return reply(w, http.StatusOK, viewLane(&l))
 }
@@ -107,13 +109,14 @@ type tenantAccount struct {
 	BacklogQuota int64 `json:"backlog_quota"`
 }
 
-// account is GET /v1/account. Sum and tenants are of one instant.
+// account is GET /v1/account: of the platform or, for a tenant's key, its own. Sum and tenants are of one instant.
 func (s *Server) account(w http.ResponseWriter, r *http.Request) error {
 	q, err := readQuery(r, true)
 	if err != nil {
 		return err
 	}
-	all := s.fanout.Tenants()
+	c := callerOf(r)
+	all := slices.DeleteFunc(s.fanout.Tenants(), func(t fanout.TenantStatus) bool { return !c.sees(t.TenantID) })
 	slices.SortFunc(all, func(a, b fanout.TenantStatus) int { return cmp.Compare(a.Tenant, b.Tenant) })
 	var sum engine.Counters
 	balanced := true
@@ -125,7 +128,7 @@ func (s *Server) account(w http.ResponseWriter, r *http.Request) error {
 	v.Balanced = v.Balanced && balanced
 	v.Tenants = pageOf(q, all,
 		func(t *fanout.TenantStatus) uint64 { return uint64(t.Tenant) },
-		func(t *fanout.TenantStatus) bool { return q.tenant == "" || t.TenantID == q.tenant },
+		func(t *fanout.TenantStatus) bool { return q.of(c, t.TenantID) },
 		func(t *fanout.TenantStatus) tenantAccount {
 			return tenantAccount{t.TenantID, viewAccount(t.Counters), t.Bytes, t.Quota}
 		})
@@ -174,8 +177,8 @@ func (s *Server) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	sub, ok := s.registry.Subscription(r.PathValue("id"))
-	if !ok {
-		return &problem{code: notFound, detail: "there is no such subscription"}
+	if !ok || !callerOf(r).sees(sub.Tenant) {
+		return &problem{code: notFound, detail: nothingThere}
 	}
 	recs, next, err := s.journal.Deliveries(r.Context(), engine.LaneID(sub.Lane), q.after, q.limit)
 	if err != nil {

@@ -45,6 +45,9 @@ func NewMetrics(version string) *Metrics {
 	}
 	m.registry.MustRegister(m.ingest, m.attempts, m.unsent, m.deliveries, m.ingestTime, m.attempt, m.latency,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, class := range []string{"2xx", "4xx", "5xx"} {
+		m.ingest.WithLabelValues(class)
+	}
 	for _, reason := range []string{delivery.ReasonGuard, delivery.ReasonLocal, delivery.ReasonDial, delivery.ReasonDNS, delivery.ReasonTLS, delivery.ReasonCut} {
 		m.unsent.WithLabelValues(reason) // shown from the start, as 0
 	}
@@ -70,8 +73,8 @@ func histogram(name, help string) prometheus.Histogram {
 	})
 }
 
-func (m *Metrics) serve(w http.ResponseWriter, r *http.Request) error {
-	m.handler.ServeHTTP(w, r)
+func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) error {
+	s.metrics.handler.ServeHTTP(w, r)
 	return nil
 }
 
@@ -109,24 +112,15 @@ func statusClass(status int) string {
 	return string('0'+byte(status/100)) + "xx"
 }
 
-// counted counts the answers of ingest.
-func (s *Server) counted(h handler) handler {
-	if s.metrics == nil {
-		return h
+// posted counts the answer of a post of triggers. Without metrics it does nothing.
+func (m *Metrics) posted(start time.Time, err error) {
+	if m == nil {
+		return
 	}
-	class := map[int]prometheus.Counter{}
-	for c := 2; c <= 5; c++ {
-		class[c] = s.metrics.ingest.WithLabelValues(strconv.Itoa(c) + "xx")
+	status := http.StatusAccepted
+	if err != nil {
+		status = problemOf(err).status()
 	}
-	return func(w http.ResponseWriter, r *http.Request) error {
-		start := time.Now()
-		err := h(w, r)
-		status := http.StatusAccepted
-		if err != nil {
-			status = problemOf(err).status()
-		}
-		class[status/100].Inc()
-		s.metrics.ingestTime.Observe(time.Since(start).Seconds())
-		return err
-	}
+	m.ingest.WithLabelValues(statusClass(status)).Inc()
+	m.ingestTime.Observe(time.Since(start).Seconds())
 }

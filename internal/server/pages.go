@@ -25,6 +25,11 @@ type query struct {
 	tenant string
 }
 
+// of reports whether a list that c asked for shows what belongs to a tenant.
+func (q *query) of(c *caller, tenantID string) bool {
+	return c.sees(tenantID) && (q.tenant == "" || q.tenant == tenantID)
+}
+
 // readQuery reads ?after=&limit= and, where the list takes it, &tenant=. Every other
 // parameter is refused.
 func readQuery(r *http.Request, withTenant bool) (query, error) {

@@ -20,6 +20,7 @@ type code string
 const (
 	badRequest       code = "bad-request"
 	unauthorized     code = "unauthorized"
+	forbidden        code = "forbidden"
 	notFound         code = "not-found"
 	methodNotAllowed code = "method-not-allowed"
 	slowBody         code = "slow-body"
@@ -45,6 +46,7 @@ var table = map[code]struct {
 }{
 	badRequest:       {http.StatusBadRequest, "The request is malformed"},
 	unauthorized:     {http.StatusUnauthorized, "No valid key was presented"},
+	forbidden:        {http.StatusForbidden, "The key's role may not do this"},
 	notFound:         {http.StatusNotFound, "There is no such resource"},
 	methodNotAllowed: {http.StatusMethodNotAllowed, "The resource does not support this method"},
 	slowBody:         {http.StatusRequestTimeout, "The body arrived too slowly"},
@@ -158,7 +160,7 @@ func problemOf(err error) *problem {
 	case errors.Is(err, journal.ErrTooLarge):
 		return &problem{code: tooLarge, detail: "the trigger does not fit into the log", cause: err}
 	case errors.Is(err, fanout.ErrNotFound), errors.Is(err, journal.ErrNotFound):
-		return &problem{code: notFound, detail: "there is no such tenant or subscription", cause: err}
+		return &problem{code: notFound, detail: nothingThere, cause: err}
 	case errors.Is(err, fanout.ErrInUse), errors.Is(err, journal.ErrInUse):
 		return &problem{code: conflict, detail: "the tenant still has subscriptions", cause: err}
 	case errors.Is(err, journal.ErrGone):

@@ -27,7 +27,7 @@ func TestTenantsComeAndGo(t *testing.T) {
 		t.Error("created is missing")
 	}
 	delete(got, "created")
-	if want := map[string]any{"id": "acme", "name": "Acme Inc", "tier": "pro", "suspended": false}; !reflect.DeepEqual(got, want) {
+	if want := map[string]any{"id": "acme", "name": "Acme Inc", "tier": "pro", "suspended": false, "grants": []any{}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v", got)
 	}
 	s.must(200, s.do("PUT", "/v1/tenants/acme", strings.NewReader(`{"name":"New"}`)))

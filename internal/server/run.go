@@ -186,7 +186,7 @@ func (r *Running) serve(m *Metrics) {
 	r.server = New(Options{
 		Fanout: r.fanout, Journal: r.journal, Registry: r.journal.Registry(), AdminKey: r.config.AdminKey,
 		Tiers: slices.Sorted(maps.Keys(r.config.Tiers)), CheckURL: guard.CheckURL, MaxBody: r.config.MaxBody,
-		Metrics: m, Open: r.config.OpenMetrics, Logger: r.log,
+		Metrics: m, Open: r.config.OpenMetrics, Logger: r.log, Version: r.config.Version,
 	})
 	watch, end := context.WithCancel(context.Background())
 	r.endWatch = end

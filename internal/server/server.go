@@ -8,9 +8,9 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -69,10 +69,8 @@ type Options struct {
 	Metrics  *Metrics           // nil: no /metrics
 	Open     bool               // /metrics without a key
 	Logger   *slog.Logger       // nil discards
+	Version  string             // of the release, for the OpenAPI document; "" means "dev"
 }
-
-// adminProducer is the immutable id of the producer behind the admin key.
-const adminProducer = "admin"
 
 // Server answers the API. Safe for concurrent use.
 type Server struct {
@@ -87,6 +85,7 @@ type Server struct {
 	maxBody  int
 	pace     pace
 	mux      *http.ServeMux
+	document []byte        // OpenAPI
 	writing  chan struct{} // holds one token: who has it reads, changes and writes the registry
 	stopping atomic.Bool
 }
@@ -113,47 +112,9 @@ func New(o Options) *Server {
 	if len(s.tiers) == 0 {
 		s.tiers = []string{"default"}
 	}
-	s.routes(o.Open)
+	s.document = openAPI(cmp.Or(o.Version, "dev"))
+	s.route(o.Open)
 	return s
-}
-
-// handler answers, or returns why not. It has written nothing when it returns an error.
-type handler func(http.ResponseWriter, *http.Request) error
-
-func (s *Server) routes(openMetrics bool) {
-	open := map[string]handler{
-		"GET /healthz": s.healthz,
-		"GET /readyz":  s.readyz,
-		"/":            s.unknown,
-	}
-	keyed := map[string]handler{
-		"POST /v1/triggers/{topic}":             s.counted(s.ingest),
-		"GET /v1/tenants":                       s.listTenants,
-		"POST /v1/tenants":                      s.createTenant,
-		"GET /v1/tenants/{id}":                  s.getTenant,
-		"PUT /v1/tenants/{id}":                  s.putTenant,
-		"DELETE /v1/tenants/{id}":               s.deleteTenant,
-		"GET /v1/subscriptions":                 s.listSubscriptions,
-		"POST /v1/subscriptions":                s.createSubscription,
-		"GET /v1/subscriptions/{id}":            s.getSubscription,
-		"PATCH /v1/subscriptions/{id}":          s.patchSubscription,
-		"DELETE /v1/subscriptions/{id}":         s.deleteSubscription,
-		"GET /v1/subscriptions/{id}/deliveries": s.listDeliveries,
-		"GET /v1/lanes":                         s.listLanes,
-		"GET /v1/lanes/{subscription}":          s.getLane,
-		"GET /v1/account":                       s.account,
-	}
-	if s.metrics != nil && openMetrics {
-		open["GET /metrics"] = s.metrics.serve
-	} else if s.metrics != nil {
-		keyed["GET /metrics"] = s.metrics.serve
-	}
-	for pattern, h := range open {
-		s.mux.Handle(pattern, s.answer(h))
-	}
-	for pattern, h := range keyed {
-		s.mux.Handle(pattern, s.answer(s.admin(h)))
-	}
 }
 
 // Handler is the API.
@@ -209,36 +170,9 @@ func (s *Server) recover(w http.ResponseWriter, r *http.Request) {
 	(&problem{code: internal, detail: "the cause is in the service's log", close: true}).write(w)
 }
 
-// noKey refuses r. A body is not waited for: net/http reads an unread one before it answers,
-// unless the connection ends.
-func noKey(r *http.Request) *problem {
-	return &problem{code: unauthorized, detail: "send Authorization: Bearer and the admin key, once", close: r.ContentLength != 0}
-}
-
-// admin lets only the admin key in, before anything else of the request is looked at.
-func (s *Server) admin(h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if !s.authorized(r) {
-			return noKey(r)
-		}
-		return h(w, r)
-	}
-}
-
-// authorized compares digests, in a time that does not depend on the key.
-func (s *Server) authorized(r *http.Request) bool {
-	values := r.Header.Values("Authorization")
-	if len(values) != 1 {
-		return false
-	}
-	scheme, key, _ := strings.Cut(values[0], " ")
-	sum := sha256.Sum256([]byte(strings.TrimLeft(key, " ")))
-	return subtle.ConstantTimeCompare(sum[:], s.key[:]) == 1 && strings.EqualFold(scheme, "Bearer")
-}
-
 // mayKnow reports whether r may learn which routes exist: below /v1 only with the key.
 func (s *Server) mayKnow(r *http.Request) bool {
-	return !strings.HasPrefix(r.URL.Path, "/v1/") || s.authorized(r)
+	return !strings.HasPrefix(r.URL.Path, "/v1/") || s.authenticate(r) != nil
 }
 
 // nowhere answers a path that no route has.
@@ -298,8 +232,13 @@ func reply(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
+// healthView is the answer of /healthz.
+type healthView struct {
+	Status string `json:"status"`
+}
+
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
-	return reply(w, http.StatusOK, map[string]string{"status": "ok"})
+	return reply(w, http.StatusOK, healthView{"ok"})
 }
 
 // readiness is the answer of /readyz.

@@ -1,20 +1,21 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/internal/config"
 	"github.com/fairlane-dev/fairlane/internal/delivery"
 	"github.com/fairlane-dev/fairlane/internal/journal"
-	"github.com/fairlane-dev/fairlane/internal/topic"
 	"github.com/fairlane-dev/fairlane/limit"
 )
+
+const onDeadContinue = "continue"
 
 // Bounds of a subscription.
 const (
@@ -40,6 +41,10 @@ type subscriptionView struct {
 	Timeout  string            `json:"timeout,omitempty"`
 	Attempts uint32            `json:"attempts,omitempty"`
 	OnLimit  string            `json:"on_limit"`
+	Match    map[string]string `json:"match,omitempty"`
+	Lane     string            `json:"lane,omitempty"`
+	Order    string            `json:"order,omitempty" enum:"subscription,key"`
+	OnDead   string            `json:"on_dead,omitempty" enum:"continue,stop"`
 	Outcomes map[string]string `json:"outcomes,omitempty"`
 	Paused   bool              `json:"paused"`
 	Disabled string            `json:"disabled,omitempty"`
@@ -47,17 +52,47 @@ type subscriptionView struct {
 	Secret   string            `json:"secret,omitempty"` // once
 }
 
+// subscriptionPatch is what a change of a subscription reads.
+type subscriptionPatch struct {
+	URL      string            `json:"url,omitempty"`
+	Topics   []string          `json:"topics,omitempty"`
+	Rate     string            `json:"rate,omitempty" null:"default"`
+	Burst    int64             `json:"burst,omitempty" null:"default"`
+	Cap      int               `json:"cap,omitempty" null:"default"`
+	Timeout  string            `json:"timeout,omitempty" null:"default"`
+	Attempts uint32            `json:"attempts,omitempty" null:"default"`
+	OnLimit  string            `json:"on_limit,omitempty" null:"default"`
+	Match    map[string]string `json:"match,omitempty" null:"default"`
+	OnDead   string            `json:"on_dead,omitempty" null:"default" enum:"continue,stop"`
+	Outcomes map[string]string `json:"outcomes,omitempty" null:"default"`
+	Secrets  []string          `json:"secrets,omitempty"`
+	Paused   bool              `json:"paused,omitempty" null:"default"`
+}
+
+// subscriptionIn is what creation reads.
+type subscriptionIn struct {
+	Tenant string   `json:"tenant,omitempty"` // implied by a tenant's key
+	URL    string   `json:"url"`
+	Topics []string `json:"topics"`
+	Lane   string   `json:"lane,omitempty"`
+	Order  string   `json:"order,omitempty" enum:"subscription,key"`
+	subscriptionPatch
+}
+
 func viewSubscription(s *journal.Subscription) subscriptionView {
 	v := subscriptionView{
 		ID: s.ID, Tenant: s.Tenant, URL: s.URL, Topics: s.Topics(),
 		Rate: s.Limits.Rate, Burst: s.Limits.Burst, Cap: s.Limits.Cap, Attempts: s.Limits.Attempts,
-		OnLimit: "defer", Outcomes: s.Outcomes, Paused: s.Paused, Disabled: s.Disabled, Created: s.Created,
+		Match: s.Match(), Lane: s.Group, Order: s.Order, OnLimit: "defer", Outcomes: s.Outcomes, Paused: s.Paused, Disabled: s.Disabled, Created: s.Created,
 	}
 	if s.Limits.Timeout > 0 {
 		v.Timeout = config.FormatDuration(s.Limits.Timeout)
 	}
 	if s.Limits.Drop {
 		v.OnLimit = "drop"
+	}
+	if s.Order != "" {
+		v.OnDead = cmp.Or(s.OnDead, onDeadContinue)
 	}
 	return v
 }
@@ -67,9 +102,10 @@ func (s *Server) listSubscriptions(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
+	c := callerOf(r)
 	return reply(w, http.StatusOK, pageOf(q, s.registry.Subscriptions(),
 		func(s *journal.Subscription) uint64 { return uint64(s.Lane) },
-		func(s *journal.Subscription) bool { return !s.Deleted && (q.tenant == "" || s.Tenant == q.tenant) },
+		func(s *journal.Subscription) bool { return !s.Deleted && q.of(c, s.Tenant) },
 		viewSubscription))
 }
 
@@ -84,11 +120,11 @@ func (s *Server) getSubscription(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, viewSubscription(&sub))
 }
 
-// subscription finds the one of the path, if it is not deleted.
+// subscription finds the one of the path, if it is not deleted and r's caller may know of it.
 func (s *Server) subscription(r *http.Request) (journal.Subscription, error) {
 	sub, ok := s.registry.Subscription(r.PathValue("id"))
-	if !ok || sub.Deleted {
-		return sub, &problem{code: notFound, detail: "there is no such subscription"}
+	if !ok || sub.Deleted || !callerOf(r).sees(sub.Tenant) {
+		return sub, &problem{code: notFound, detail: nothingThere}
 	}
 	return sub, nil
 }
@@ -105,6 +141,7 @@ func (s *Server) createSubscription(w http.ResponseWriter, r *http.Request) erro
 	var sub journal.Subscription
 	o.read("tenant", nil, parseText(&sub.Tenant, "the id of a tenant", validTenantID))
 	s.readSubscription(o, &sub)
+	readOrder(o, &sub)
 	o.require("tenant", "url", "topics")
 	if err := o.err(); err != nil {
 		return err
@@ -118,7 +155,7 @@ func (s *Server) createSubscription(w http.ResponseWriter, r *http.Request) erro
 }
 
 func (s *Server) storeNew(w http.ResponseWriter, r *http.Request, sub journal.Subscription, secret string) error {
-	if t, ok := s.registry.Tenant(sub.Tenant); !ok || t.Deleted {
+	if t, ok := s.registry.Tenant(sub.Tenant); !ok || t.Deleted || !callerOf(r).sees(sub.Tenant) {
 		return refuse(unknownTenant, "tenant", "names "+sub.Tenant+", which does not exist")
 	}
 	stored, err := s.fanout.PutSubscription(r.Context(), sub)
@@ -183,13 +220,14 @@ func (s *Server) deleteSubscription(w http.ResponseWriter, r *http.Request) erro
 func (s *Server) readSubscription(o *object, sub *journal.Subscription) {
 	l := &sub.Limits
 	o.read("url", nil, s.parseURL(&sub.URL))
-	o.read("topics", nil, parseTopics(sub))
+	readMatching(o, sub)
 	o.read("rate", func() { l.Rate, l.Burst = "", 0 }, parseRate(&l.Rate))
 	o.read("burst", func() { l.Burst = 0 }, parseWhole(1, maxBurst, func(n int64) { l.Burst = n }))
 	o.read("cap", func() { l.Cap = nil }, parseWhole(0, maxCap, func(n int64) { l.Cap = new(int(n)) }))
 	o.read("timeout", func() { l.Timeout = 0 }, parseTimeout(&l.Timeout))
 	o.read("attempts", func() { l.Attempts = 0 }, parseWhole(1, maxAttempts, func(n int64) { l.Attempts = uint32(n) }))
 	o.read("on_limit", func() { l.Drop = false }, parseOnLimit(&l.Drop))
+	o.read("on_dead", func() { sub.OnDead = "" }, parseOnDead(&sub.OnDead))
 	o.read("outcomes", func() { sub.Outcomes = nil }, parseOutcomes(o, sub))
 	o.read("secrets", nil, parseSecrets(&sub.Secrets))
 	o.read("paused", func() { sub.Paused = false }, parseBool(&sub.Paused))
@@ -232,25 +270,6 @@ func (s *Server) parseURL(to *string) func(json.RawMessage) string {
 	}
 }
 
-func parseTopics(sub *journal.Subscription) func(json.RawMessage) string {
-	return func(raw json.RawMessage) string {
-		list, is := texts(raw)
-		if !is || len(list) == 0 || len(list) > maxTopics {
-			return fmt.Sprintf("a list of 1 to %d patterns", maxTopics)
-		}
-		for i, p := range list {
-			if !topic.ValidPattern(p) {
-				return "patterns: " + topic.PatternRule
-			}
-			if slices.Contains(list[:i], p) {
-				return "a list of different patterns"
-			}
-		}
-		sub.Versions = []journal.Version{{Topics: list, Active: true}}
-		return ""
-	}
-}
-
 // parseRate takes "20/s", "unlimited", and 0 or "0" for paused.
 func parseRate(to *string) func(json.RawMessage) string {
 	return func(raw json.RawMessage) string {
@@ -284,6 +303,21 @@ func parseOnLimit(drop *bool) func(json.RawMessage) string {
 		*drop = s == "drop"
 		if s != "drop" && s != "defer" {
 			return "defer or drop"
+		}
+		return ""
+	}
+}
+
+func parseOnDead(to *string) func(json.RawMessage) string {
+	return func(raw json.RawMessage) string {
+		s, _ := text(raw)
+		switch s {
+		case journal.OnDeadStop:
+			*to = s
+		case onDeadContinue:
+			*to = ""
+		default:
+			return "continue or stop"
 		}
 		return ""
 	}

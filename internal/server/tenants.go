@@ -24,11 +24,26 @@ type tenantView struct {
 	Name      string    `json:"name"`
 	Tier      string    `json:"tier"`
 	Suspended bool      `json:"suspended"`
+	Grants    []string  `json:"grants"` // broadcasts that it may see
 	Created   time.Time `json:"created"`
 }
 
+// tenantIn is what creation and replacement of a tenant read.
+type tenantIn struct {
+	ID        string `json:"id,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Tier      string `json:"tier,omitempty"`
+	Suspended bool   `json:"suspended,omitempty"`
+
+	Grants []string `json:"grants,omitempty"`
+}
+
 func viewTenant(t *journal.Tenant) tenantView {
-	return tenantView{ID: t.ID, Name: t.Name, Tier: t.Tier, Suspended: t.Suspended, Created: t.Created}
+	grants, known := t.Granted()
+	if !known {
+		grants = []string{">"} // made by a release without grants
+	}
+	return tenantView{Grants: append([]string{}, grants...), ID: t.ID, Name: t.Name, Tier: t.Tier, Suspended: t.Suspended, Created: t.Created}
 }
 
 func (s *Server) listTenants(w http.ResponseWriter, r *http.Request) error {
@@ -46,18 +61,18 @@ func (s *Server) getTenant(w http.ResponseWriter, r *http.Request) error {
 	if err := plain(r); err != nil {
 		return err
 	}
-	t, err := s.tenant(r.PathValue("id"))
+	t, err := s.tenant(r, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	return reply(w, http.StatusOK, viewTenant(&t))
 }
 
-// tenant finds one that is not deleted.
-func (s *Server) tenant(id string) (journal.Tenant, error) {
+// tenant finds one that is not deleted and that r's caller may know of.
+func (s *Server) tenant(r *http.Request, id string) (journal.Tenant, error) {
 	t, ok := s.registry.Tenant(id)
-	if !ok || t.Deleted {
-		return t, &problem{code: notFound, detail: "there is no such tenant"}
+	if !ok || t.Deleted || !callerOf(r).sees(t.ID) {
+		return t, &problem{code: notFound, detail: nothingThere}
 	}
 	return t, nil
 }
@@ -106,7 +121,7 @@ func (s *Server) putTenant(w http.ResponseWriter, r *http.Request) error {
 		if old.Deleted {
 			return refuse(conflict, "id", "was used before; ids are never given again")
 		}
-		old.Name, old.Tier, old.Suspended = t.Name, t.Tier, t.Suspended
+		old.Name, old.Tier, old.Suspended, old.Grants = t.Name, t.Tier, t.Suspended, t.Grants
 		return s.storeTenant(w, r, old, http.StatusOK)
 	})
 }
@@ -133,6 +148,9 @@ func (s *Server) readTenant(w http.ResponseWriter, r *http.Request, t *journal.T
 	o.read("id", nil, parseText(&t.ID, tenantIDRule, validTenantID))
 	o.read("name", nil, parseText(&t.Name, "text of at most 256 bytes without control characters", validName))
 	o.read("tier", nil, parseText(&t.Tier, "one of "+strings.Join(s.tiers, ", "), func(v string) bool { return slices.Contains(s.tiers, v) }))
+	var grants []string
+	o.read("grants", nil, parsePatterns(&grants, 0, maxGrants))
+	t.Grants = []journal.Grant{{Topics: grants}}
 	o.read("suspended", nil, parseBool(&t.Suspended))
 	return o, nil
 }
@@ -148,7 +166,7 @@ func (s *Server) deleteTenant(w http.ResponseWriter, r *http.Request) error {
 	}
 	id := r.PathValue("id")
 	return s.alone(r.Context(), func() error {
-		if _, err := s.tenant(id); err != nil {
+		if _, err := s.tenant(r, id); err != nil {
 			return err
 		}
 		if err := s.fanout.DeleteTenant(r.Context(), id); err != nil {

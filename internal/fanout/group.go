@@ -1,0 +1,93 @@
+package fanout
+
+import (
+	"fmt"
+
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+	"github.com/fairlane-dev/fairlane/limit"
+)
+
+// Subscriptions of one tenant that name the same lane share its contract: rate, burst and cap together. Of what
+// they and their tier say the strictest holds, for all of them: no contract is exceeded, whoever says it.
+
+const groupMost = 64 // subscriptions of one lane
+
+// groupName names a lane: names are the tenant's own.
+type groupName struct{ tenant, lane string }
+
+// group is the engine's id of a lane's name.
+func (x *index) group(s *journal.Subscription) engine.GroupID {
+	if s.Group == "" {
+		return 0
+	}
+	name := groupName{s.Tenant, s.Group}
+	id, known := x.groups[name]
+	if !known {
+		id = engine.GroupID(len(x.groups) + 1)
+		x.groups[name] = id
+	}
+	return id
+}
+
+// members are the other subscriptions that share the lane of s.
+func (tn *tenant) members(s *journal.Subscription) (others []*lane) {
+	if s.Group == "" {
+		return nil
+	}
+	for _, l := range tn.lanes {
+		if !l.removed && l.sub.Group == s.Group && l.sub.ID != s.ID {
+			others = append(others, l)
+		}
+	}
+	return others
+}
+
+// share gives the profile the contract of the lane that s shares.
+func (f *Fanout) share(p *engine.Profile, tn *tenant, s *journal.Subscription) error {
+	p.Group = f.index.group(s)
+	for _, l := range tn.members(s) {
+		other := engine.Profile{Rate: limit.Unlimited()}
+		if err := contract(&other, tn, &l.sub); err != nil {
+			return err
+		}
+		p.Rate = stricter(p.Rate, other.Rate)
+		if other.Cap >= 0 && (p.Cap < 0 || other.Cap < p.Cap) {
+			p.Cap = other.Cap
+		}
+	}
+	return nil
+}
+
+// stricter is the lower of two rates, with the smaller of their bursts.
+func stricter(x, y limit.Rate) limit.Rate {
+	if y.PerSecond() < x.PerSecond() {
+		x, y = y, x
+	}
+	if x.IsUnlimited() || x.IsPaused() || y.IsUnlimited() || y.Burst() >= x.Burst() {
+		return x
+	}
+	lower, err := limit.ParseRate(x.String(), y.Burst())
+	if err != nil {
+		return x // not with a rate's own text and a smaller burst
+	}
+	return lower
+}
+
+// regroup gives those that share the lane of s the contract that has changed by it.
+func (f *Fanout) regroup(tn *tenant, s *journal.Subscription) error {
+	for _, l := range tn.members(s) {
+		if _, err := f.putLane(tn, l.sub, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkGroup refuses one more subscription of a lane than may share it.
+func (f *Fanout) checkGroup(tn *tenant, s *journal.Subscription) error {
+	if s.ID == "" && len(tn.members(s)) >= groupMost {
+		return fmt.Errorf("%w: lane: at most %d subscriptions may share one", ErrInvalid, groupMost)
+	}
+	return nil
+}

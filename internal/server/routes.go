@@ -1,0 +1,156 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/fairlane-dev/fairlane/internal/journal"
+)
+
+// role is what a key is for. In a route it is the set of those that may call it.
+type role uint8
+
+const (
+	admin    role = 1 << iota // everything
+	producer                  // posts triggers
+	tenant                    // sees and changes what is its own
+	anyone   role = 0         // needs no key
+)
+
+var roleNames = []struct {
+	name string
+	role role
+}{{journal.RoleAdmin, admin}, {journal.RoleProducer, producer}, {journal.RoleTenant, tenant}}
+
+// handler answers, or returns why not. It has written nothing when it returns an error.
+type handler func(http.ResponseWriter, *http.Request) error
+
+// route is one row of the API. The mux, the checks of roles and the OpenAPI document are made of it.
+type route struct {
+	method, path string
+	may          role
+	status       int      // of success
+	takes        []string // parameters of the query and, capitalised, headers
+	in           any      // zero value of what it reads: an object; payload for bytes as they are; nil for none
+	out          any      // zero value of what it answers; nil for none
+	summary      string
+	handle       func(*Server, http.ResponseWriter, *http.Request) error
+}
+
+// payload stands in a route for a body of any type.
+type payload struct{}
+
+// paging are the parameters of every list.
+var paging = []string{"after", "limit"}
+
+var pagingByTenant = []string{"after", "limit", "tenant"}
+
+// routes is the whole API. A row is added here, in docs/api.md and in the table of the roles' test.
+var routes = []route{
+	{"GET", "/healthz", anyone, 200, nil, nil, healthView{}, "Whether the process answers", (*Server).healthz},
+	{"GET", "/readyz", anyone, 200, nil, nil, readiness{}, "Whether triggers are taken and delivered", (*Server).readyz},
+	{"GET", "/openapi.json", anyone, 200, nil, nil, nil, "This document", (*Server).serveOpenAPI},
+	{"GET", "/metrics", admin, 200, nil, nil, nil, "Metrics in Prometheus' text format", (*Server).serveMetrics},
+
+	{"POST", "/v1/triggers/{topic}", admin | producer | tenant, 202, []string{"Fairlane-Tenant", "Fairlane-Order-Key", "Idempotency-Key"}, payload{}, receiptView{}, "Take one trigger", (*Server).ingest},
+
+	{"GET", "/v1/tenants", admin, 200, paging, nil, page[tenantView]{}, "List tenants", (*Server).listTenants},
+	{"POST", "/v1/tenants", admin, 201, nil, tenantIn{}, tenantView{}, "Create a tenant", (*Server).createTenant},
+	{"GET", "/v1/tenants/{id}", admin | tenant, 200, nil, nil, tenantView{}, "Show a tenant", (*Server).getTenant},
+	{"PUT", "/v1/tenants/{id}", admin, 200, nil, tenantIn{}, tenantView{}, "Create or replace a tenant", (*Server).putTenant},
+	{"DELETE", "/v1/tenants/{id}", admin, 204, nil, nil, nil, "Remove a tenant without subscriptions", (*Server).deleteTenant},
+
+	{"GET", "/v1/subscriptions", admin | tenant, 200, pagingByTenant, nil, page[subscriptionView]{}, "List subscriptions", (*Server).listSubscriptions},
+	{"POST", "/v1/subscriptions", admin | tenant, 201, nil, subscriptionIn{}, subscriptionView{}, "Create a subscription", (*Server).createSubscription},
+	{"GET", "/v1/subscriptions/{id}", admin | tenant, 200, nil, nil, subscriptionView{}, "Show a subscription", (*Server).getSubscription},
+	{"PATCH", "/v1/subscriptions/{id}", admin | tenant, 200, nil, subscriptionPatch{}, subscriptionView{}, "Change a subscription", (*Server).patchSubscription},
+	{"DELETE", "/v1/subscriptions/{id}", admin | tenant, 204, nil, nil, nil, "Remove a subscription", (*Server).deleteSubscription},
+	{"GET", "/v1/subscriptions/{id}/deliveries", admin | tenant, 200, paging, nil, page[deliveryView]{}, "Read a subscription's ledger", (*Server).listDeliveries},
+
+	{"GET", "/v1/lanes", admin | tenant, 200, pagingByTenant, nil, page[laneView]{}, "List lanes", (*Server).listLanes},
+	{"GET", "/v1/lanes/{subscription}", admin | tenant, 200, nil, nil, laneView{}, "Show a subscription's lane", (*Server).getLane},
+	{"GET", "/v1/account", admin | tenant, 200, pagingByTenant, nil, accountView{}, "Show the account", (*Server).account},
+}
+
+// Patterns lists the routes as "METHOD /path".
+func Patterns() []string {
+	list := make([]string, len(routes))
+	for i := range routes {
+		list[i] = routes[i].pattern()
+	}
+	return list
+}
+
+func (rt *route) pattern() string { return rt.method + " " + rt.path }
+
+// route makes the mux of the table.
+func (s *Server) route(openMetrics bool) {
+	for _, rt := range routes {
+		if rt.path == "/metrics" {
+			if s.metrics == nil {
+				continue
+			}
+			if openMetrics {
+				rt.may = anyone
+			}
+		}
+		s.mux.Handle(rt.pattern(), s.answer(s.guarded(&rt)))
+	}
+	s.mux.Handle("/", s.answer(s.unknown))
+}
+
+// caller is who sent a request, by its key.
+type caller struct {
+	id   string // immutable: it is the producer's in triggers' ids
+	role role
+	of   string // the tenant, of a tenant's key
+}
+
+type callerKey struct{}
+
+// callerOf is who sent r, a request of a route that needs a key.
+func callerOf(r *http.Request) *caller { return r.Context().Value(callerKey{}).(*caller) }
+
+// sees reports whether the caller may know what belongs to a tenant. What it may not know does not
+// exist for it: handlers answer then what they answer for an id that was never given.
+func (c *caller) sees(tenantID string) bool {
+	return c.role == admin || c.role == tenant && c.of == tenantID
+}
+
+// guarded lets in whom the row lets in, before anything else of the request is looked at.
+func (s *Server) guarded(rt *route) handler {
+	h := func(w http.ResponseWriter, r *http.Request) error { return rt.handle(s, w, r) }
+	if rt.may == anyone {
+		return h
+	}
+	return func(w http.ResponseWriter, r *http.Request) error {
+		c := s.authenticate(r)
+		switch {
+		case c == nil:
+			return noKey(r)
+		case c.role&rt.may == 0:
+			return refused(c, r)
+		}
+		return h(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
+	}
+}
+
+// refused answers a role that may not call the route. A tenant's key learns the same of every id that is
+// not its own: that there is no such thing.
+func refused(c *caller, r *http.Request) *problem {
+	p := &problem{code: forbidden, detail: "this key's role may not do this", close: r.ContentLength != 0}
+	if _, named := pathID(r); named && c.role == tenant && r.PathValue("id") != c.of {
+		p.code, p.detail = notFound, nothingThere
+	}
+	return p
+}
+
+// nothingThere is what every path with an id says that names nothing the caller may know of.
+const nothingThere = "there is nothing of this id"
+
+func pathID(r *http.Request) (string, bool) {
+	_, rest, named := strings.Cut(r.Pattern, "{")
+	name, _, _ := strings.Cut(rest, "}")
+	return r.PathValue(name), named
+}
