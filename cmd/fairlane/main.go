@@ -77,6 +77,8 @@ func newRoot() *cobra.Command {
 		newVersionCmd(),
 		newDemoCmd(),
 		newSinkCmd(),
+		newGateCmd(),
+		newBenchCmd(),
 		newPlanCmd(),
 		newSimCmd(),
 	)
