@@ -199,7 +199,7 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 		return fmt.Errorf("%w: tenant: %q does not exist", ErrInvalid, s.Tenant)
 	}
 	enabled := l != nil && l.sub.Disabled != "" && s.Disabled == ""
-	profile, err := f.putLane(tn, s, l != nil && l.sub.URL != s.URL && !restoring)
+	p, err := f.putLane(tn, s, l != nil && l.sub.URL != s.URL && !restoring)
 	if err != nil {
 		return err
 	}
@@ -213,14 +213,13 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 		l.sub, l.backlog = s, newBacklog(s.Order)
 		f.index.add(l)
 	}
-	l.sub, l.timeout = s, profile.Timeout
-	l.dress = f.dressed(&s, profile.Rate, l.dress)
-	l.rate, l.cap = profile.Rate, profile.Cap
+	l.sub, l.timeout, l.rate, l.cap = s, p.Timeout, p.Rate, p.Cap
+	l.dress = f.dressed(&s, p.Rate, l.dress)
 	f.stateOrder(f.clock.now(), l)
 	return f.regroup(tn, &s)
 }
 
-// putLane tells the engine of a subscription, and returns what it told.
+// putLane tells the engine of a subscription, and returns its profile.
 func (f *Fanout) putLane(tn *tenant, s journal.Subscription, newURL bool) (engine.Profile, error) {
 	profile, err := f.profile(tn, s)
 	if err != nil {
