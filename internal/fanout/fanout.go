@@ -40,6 +40,8 @@ type Fanout struct {
 	moved    chan struct{}  // anyone -> reader: room for more
 	readErr  atomic.Pointer[error]
 
+	clocks agreement // the janitor's
+
 	admin sync.Mutex // serialises changes of the registry with their application
 
 	mu      sync.Mutex // all below
