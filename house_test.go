@@ -26,6 +26,8 @@ var mayImport = map[string][]string{
 	"sim":               {"engine", "limit", "fair", "retry", "breaker"},
 	"plan":              {"engine", "limit", "fair", "retry", "breaker"},
 	"admit":             {"limit", "fair"},
+	"admit/redisquota":  {"core"},
+	"admit/quotatest":   {"core"},
 	"internal/topic":    {},
 	"internal/journal":  {"core"},
 	"internal/delivery": {"core"},

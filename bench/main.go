@@ -8,6 +8,7 @@
 // of their own: this program, started again with a role.
 //
 //	core.go     limiter and engine alone
+//	redis.go    shared quotas in Redis
 //	deliver.go  what a delivery costs
 //	ingest.go   how many triggers a second become durable
 //	isolate.go  healthy tenants beside a black hole, protections on and off
@@ -38,10 +39,12 @@ type row struct {
 
 var rows = []row{
 	{"bucket", "limit.Bucket.Take against x/time/rate AllowN(t, n), the instant passed to both; CPU time", (*bench).bucket},
+	{"keyed", "limit.Table against go-limiter's memory store, 50,000 keys, in parallel", (*bench).keyed},
 	{"engine", "engine Offer + Finish over 50,000 lanes in random order; CPU time", (*bench).offerFinish},
 	{"lanes", "heap of 50,000 lanes, each after at least one delivery", (*bench).laneMemory},
 	{"registry", "what the driver keeps of a subscription beside the engine's lane", (*bench).registryMemory},
 	{"round", "a measuring round with 50,000 active tenants; CPU time", (*bench).measuringRound},
+	{"redis", "decisions a second against one Redis, beside redis_rate on the same, for one limit and for three", (*bench).redis},
 	{"cpu", "deliveries per CPU second: journal, signing, outcomes against a bare net/http loop", (*bench).perCPUSecond},
 	{"alloc", "bytes allocated per delivery by size of the payload", (*bench).allocation},
 	{"ingest", "durable ingest of 900-byte triggers, synced", (*bench).ingest},

@@ -1,4 +1,5 @@
-// Package limit decides how much may pass: a token bucket, exact in integers.
+// Package limit decides how much may pass: a token bucket, exact in integers,
+// and beside it windows, a leaky bucket and a table of buckets by key.
 //
 // Nothing here reads a clock. Every method takes the instant as `now`: the
 // monotonic time since an origin that the caller chose once and never moves.
@@ -9,7 +10,18 @@
 //
 // A Rate is the contract, immutable and shared. A Level is 16 bytes of state,
 // for owners that hold many of them behind a lock of their own. A Bucket is one
-// Rate with one Level behind a mutex.
+// Rate with one Level behind a mutex. A Table holds buckets by key, bounded.
+//
+// # Which rule answers which question
+//
+//   - Bucket: how fast on average, and how much at once? Leaky asks the same and
+//     counts what is used.
+//   - NewFixed: how many in each calendar minute, or day? It lets twice as many
+//     through around a boundary.
+//   - Log: how many in any minute, exactly? It remembers each request.
+//   - NewSliding: the same within a stated error, in constant memory.
+//
+// All answer with a Decision; Stricter combines several.
 //
 // # The algorithm
 //
@@ -36,7 +48,7 @@ type Reason uint8
 const (
 	Passed Reason = iota // allowed
 	Later                // too few tokens now; RetryIn says when
-	Never                // the cost exceeds the burst: waiting does not help
+	Never                // the cost exceeds the burst, or a window's limit: waiting does not help
 	Paused               // the rate is 0: nothing passes until the limit changes
 )
 
@@ -54,7 +66,7 @@ type Decision struct {
 	Allowed   bool
 	Reason    Reason
 	Epoch     uint16        // what Refund asks for, if Allowed
-	Remaining int64         // whole tokens left after the decision, floored; math.MaxInt64 if unlimited
+	Remaining int64         // whole tokens left after the decision, floored, never negative; math.MaxInt64 if unlimited
 	RetryIn   time.Duration // least wait after which the same cost passes; > 0 exactly when Reason is Later
-	ResetIn   time.Duration // least wait until the bucket is full; 0 if it is, and for unlimited and paused
+	ResetIn   time.Duration // least wait until the bucket is full, the window empty; 0 if it is, and for unlimited and paused
 }

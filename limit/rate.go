@@ -29,7 +29,7 @@ type Rate struct {
 
 // Invalid is the error of a contract that is out of range or cannot be read.
 type Invalid struct {
-	Field string // "rate", "period" or "burst"
+	Field string // "rate", "period" or "burst"; of windows "limit", "window" or "parts"
 	Value string // as it was given
 	Rule  string // what it must be
 }

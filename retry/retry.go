@@ -41,6 +41,7 @@ var slow = [...]time.Duration{
 type Schedule struct {
 	QuickAttempts int             // attempts on the quick scale, the first included; 0 means 4, 1 means no quick retry
 	QuickBase     time.Duration   // full jitter: uniform(0, QuickBase * 2^n), n from 0; 0 means 250ms
+	Jitter        Jitter          // of the quick scale; 0 means full
 	Slow          []time.Duration // empty means 1m 5m 30m 2h 5h 10h 14h 20h; the last repeats
 	SlowJitter    float64         // plus or minus this share, at most 1; 0 means 0.2, negative means none
 }
@@ -50,7 +51,7 @@ type Schedule struct {
 // (0 is taken as 1).
 //
 // The first QuickAttempts - 1 retries are due after uniform(0, QuickBase*2^n),
-// n from 0 ("full jitter"); those after them after Slow[0], Slow[1], ... With
+// n from 0 ("full jitter", unless Jitter says otherwise); those after them after Slow[0], Slow[1], ... With
 // slowOnly the quick scale is skipped: the first failure waits Slow[0], the
 // second Slow[1]. Every value of attempts is valid; the exponent is clamped
 // before it shifts, so no count makes a delay wrap around.
@@ -78,7 +79,7 @@ func (s *Schedule) quick(n int64, rnd Rand) time.Duration {
 	if base <= 0 {
 		base = quickBase
 	}
-	return scale(doubled(base, n, MaxDelay), rnd.Float64())
+	return s.Jitter.delay(base, n, rnd)
 }
 
 func (s *Schedule) slow(i int64, rnd Rand) time.Duration {

@@ -84,29 +84,36 @@ func answerError(status int, body []byte) error {
 
 // list walks the pages of path and prints them as rows, or as one JSON array.
 func (c *client) list(cmd *cobra.Command, path string, header string, row func(json.RawMessage) ([]string, error)) error {
-	var items []json.RawMessage
+	items, err := c.pages(cmd.Context(), path)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(append([]json.RawMessage{}, items...))
+	}
+	return table(cmd.OutOrStdout(), header, items, row)
+}
+
+// pages returns the items of all pages of path, which has a query.
+func (c *client) pages(ctx context.Context, path string) (items []json.RawMessage, err error) {
 	for after := ""; ; {
-		data, err := c.call(cmd.Context(), http.MethodGet, path+after, nil)
+		data, err := c.call(ctx, http.MethodGet, path+after, nil)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var page struct {
 			Items []json.RawMessage
 			Next  string
 		}
 		if err := json.Unmarshal(data, &page); err != nil {
-			return fmt.Errorf("the service's answer: %w", err)
+			return nil, fmt.Errorf("the service's answer: %w", err)
 		}
 		items = append(items, page.Items...)
 		if page.Next == "" {
-			break
+			return items, nil
 		}
 		after = "&after=" + page.Next
 	}
-	if c.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(append([]json.RawMessage{}, items...))
-	}
-	return table(cmd.OutOrStdout(), header, items, row)
 }
 
 func table(w io.Writer, header string, items []json.RawMessage, row func(json.RawMessage) ([]string, error)) error {

@@ -77,6 +77,7 @@ func newRoot() *cobra.Command {
 		newVersionCmd(),
 		newDemoCmd(),
 		newSinkCmd(),
+		newPlanCmd(),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}

@@ -143,7 +143,7 @@ func TestServeTakesATriggerToItsEndpointAndStops(t *testing.T) {
 	if out := ok(t, call("sub", "rm", id)...); out != "removed "+id+"\n" {
 		t.Errorf("rm: %q", out)
 	}
-	if code, _, errs := command(t, call("tenant", "rm", "nobody")...); code != exitFailed || !strings.Contains(errs, "no such tenant") {
+	if code, _, errs := command(t, call("tenant", "rm", "nobody")...); code != exitFailed || !strings.Contains(errs, "nothing of this id") {
 		t.Errorf("rm: %d %q", code, errs)
 	}
 	ok(t, call("tenant", "rm", "acme")...)

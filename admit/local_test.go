@@ -1,0 +1,93 @@
+package admit_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/admit"
+	"github.com/fairlane-dev/fairlane/admit/quotatest"
+)
+
+// local is a Local with a clock of its own.
+type local struct {
+	*admit.Local
+	now time.Duration
+}
+
+func newLocal(bound int) *local { return &local{admit.NewLocal(bound), quotatest.Start} }
+
+func (l *local) Take(c []admit.Check) admit.Answer      { return l.Local.Take(l.now, c) }
+func (l *local) Peek(c []admit.Check) admit.Answer      { return l.Local.Peek(l.now, c) }
+func (l *local) Refund(c []admit.Check, a admit.Answer) { l.Local.Refund(l.now, c, a) }
+func (l *local) Advance(d time.Duration)                { l.now += d }
+
+// Limiter case L28.
+// Limiter case L29.
+// Limiter case L31.
+// Limiter case L32.
+// Limiter case L49.
+// Limiter case L51.
+func TestLocalConforms(t *testing.T) {
+	quotatest.Run(t, func(*testing.T) quotatest.Store { return newLocal(1000) })
+}
+
+// A counter is forgotten only when it is unused, so forgetting grants nothing: beyond the bound
+// newcomers share one counter.
+//
+// Limiter case L66.
+func TestForgettingGrantsNothing(t *testing.T) {
+	l := newLocal(3)
+	c := quotatest.Bucket("p", 1, time.Second, 5)
+	of := func(key string) []admit.Check { return []admit.Check{quotatest.Of(c, key)} }
+	for _, key := range []string{"a", "b", "c"} {
+		for range 5 {
+			l.Take(of(key))
+		}
+	}
+	newcomers := 0
+	for range 10 {
+		for _, key := range []string{"d", "e", "f"} {
+			if l.Take(of(key)).Allowed {
+				newcomers++
+			}
+		}
+	}
+	if newcomers != 5 {
+		t.Errorf("%d of newcomers without room passed, want the 5 of the counter that they share", newcomers)
+	}
+	for _, key := range []string{"a", "b", "c"} {
+		if l.Take(of(key)).Allowed {
+			t.Errorf("%s was forgotten with an empty bucket", key)
+		}
+	}
+	l.Advance(4 * time.Second)
+	l.Take(of("d"))
+	l.Advance(time.Second) // a, b, c are full again, what d to f share is not
+	if n := l.Len(); n != 3 {
+		t.Errorf("%d counters", n)
+	}
+	if d := l.Take(of("d")).Checks[0]; d.Remaining != 3 {
+		t.Errorf("d has %d left, want those of the shared counter", d.Remaining)
+	}
+	l.Advance(time.Minute)
+	if d := l.Take(of("d")).Checks[0]; d.Remaining != 4 || l.Len() > 3 {
+		t.Errorf("d has %d left of a counter of its own, %d counters", d.Remaining, l.Len())
+	}
+}
+
+// A ticket from before a counter was forgotten gives nothing back to the one that follows.
+func TestARefundFindsNoLaterCounter(t *testing.T) {
+	l := newLocal(1)
+	a, b := []admit.Check{quotatest.PerSecond}, []admit.Check{quotatest.Of(quotatest.PerSecond, "b")}
+	first := l.Take(a)
+	l.Advance(time.Minute)
+	l.Take(b) // takes a's place
+	l.Advance(time.Minute)
+	for range 10 {
+		l.Take(a) // takes b's
+	}
+	l.Refund(a, first)
+	if l.Take(a).Allowed {
+		t.Error("an eleventh passed at once")
+	}
+}
