@@ -39,7 +39,7 @@ bench: ## the figures of docs/benchmarks.md, as ratios of interleaved runs
 	cd bench && $(GO) run .
 
 torture: tools ## long crash and property runs, before a release
-	$(GO) test -timeout 60m -count=1 ./internal/torture/ ./internal/journal/ -torture
+	$(GO) test -timeout 60m -count=1 ./internal/torture/ ./internal/journal/ ./admit/redisquota/ -torture
 
 fuzz: ## every fuzz target for FUZZTIME each
 	scripts/fuzz $(FUZZTIME)

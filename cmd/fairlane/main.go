@@ -77,7 +77,10 @@ func newRoot() *cobra.Command {
 		newVersionCmd(),
 		newDemoCmd(),
 		newSinkCmd(),
+		newGateCmd(),
+		newBenchCmd(),
 		newPlanCmd(),
+		newSimCmd(),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
