@@ -65,7 +65,7 @@ func (b *backlog) choose(fresh bool) (least ref, ok bool) {
 	return least, ok
 }
 
-// behind reports whether a fresh delivery must wait for another of its queue, and keeps the queue's place if not.
+// behind reports whether a fresh delivery must wait for another of its queue.
 func (b *backlog) behind(queue uint8) bool {
 	if b.ordered == nil {
 		return false
