@@ -259,7 +259,7 @@ func differs(want block, resp *http.Response, body []byte) string {
 }
 
 var (
-	passing = regexp.MustCompile(`^(position|remaining|next|created|at|secret|Retry-After|.*_ms)$`)
+	passing = regexp.MustCompile(`^(position|remaining|next|created|overlap_until|at|secret|Retry-After|.*_ms)$`)
 	ids     = regexp.MustCompile(`(msg_p|sub_)[0-9a-z]+`)
 )
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/url"
 
@@ -20,16 +19,6 @@ func newSubscriptionResumeCmd(c *client) *cobra.Command {
 	return c.actCmd("resume ID", "Let what waits go, after a pause or a 410", func(id string) (string, string, any) {
 		return http.MethodPatch, id, map[string]any{"paused": false}
 	}, func([]byte) (string, error) { return "resumed", nil })
-}
-
-func newSubscriptionRotateCmd(c *client) *cobra.Command {
-	return c.actCmd("rotate ID", "Add a signing secret, which is shown once; those before sign too", func(id string) (string, string, any) {
-		return http.MethodPost, id + "/secret", nil
-	}, func(out []byte) (string, error) {
-		var s struct{ Secret string }
-		err := json.Unmarshal(out, &s)
-		return "secret  " + s.Secret + "  (not shown again)", err
-	})
 }
 
 // actCmd is a command of one call on the subscription that its argument names.

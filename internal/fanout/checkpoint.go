@@ -42,13 +42,16 @@ func (f *Fanout) expireOld() {
 		f.log.Warn("the wall clock was moved: nothing expires until it has agreed again for ten minutes")
 		return
 	}
-	before, err := f.journal.PositionAt(f.ctx, f.clock.wall(f.clock.now()-f.horizon()))
+	f.mu.Lock()
+	horizon, dead := f.horizon(), f.opts.KeepDead
+	f.mu.Unlock()
+	before, err := f.journal.PositionAt(f.ctx, f.clock.wall(f.clock.now()-horizon))
 	if err != nil {
 		f.log.Warn("expiry was put off", "error", err)
 		return
 	}
 	f.expire(before)
-	f.purgeOld(f.clock.ms(f.clock.now() - f.opts.KeepDead))
+	f.purgeOld(f.clock.ms(f.clock.now() - dead))
 }
 
 // checkpoint writes the whole state, and lets the log be trimmed below what it needs.

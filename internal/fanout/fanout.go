@@ -39,6 +39,7 @@ type Fanout struct {
 	nudge    chan struct{}  // anyone -> clock: an earlier wake-up than it waits for
 	moved    chan struct{}  // anyone -> reader: room for more
 	readErr  atomic.Pointer[error]
+	rendered renderings
 
 	clocks agreement // the janitor's
 
@@ -53,6 +54,7 @@ type Fanout struct {
 	spent   []uint64              // messages of HELD without any, to be deleted
 	late    []lateRecord          // parked without a record yet, oldest first
 	decided map[journal.DeliveryKey]struct{}
+	setting uint64           // counts Reconfigure
 	passed  journal.Position // decided is dropped beyond it
 	cursor  journal.Position // first position not yet decided
 	timerAt time.Duration    // when the clock wakes next

@@ -100,14 +100,19 @@ func notSent(reason, detail string) *delivery.Outcome {
 // send makes the request. The lane is checked once more just before the first byte.
 func (f *Fanout) send(a *attempt) delivery.Outcome {
 	f.mu.Lock()
-	sub, timeout := a.lane.sub, a.lane.timeout
+	sub, timeout, dress := a.lane.sub, a.lane.timeout, a.lane.dress
 	f.mu.Unlock()
-	return f.opts.Sender.Send(f.sending, &delivery.Request{
+	if dress.broken != nil {
+		return *notSent(delivery.ReasonConfig, dress.broken.Error())
+	}
+	r := &delivery.Request{
 		ID: a.trigger.ID, URL: sub.URL, ContentType: a.trigger.ContentType, Payload: a.trigger.Payload,
 		Secrets: sub.Secrets, Attempt: int(a.ticket.Attempt) + 1, Timeout: timeout,
 		Limit: a.limit, Remaining: a.remaining, Outcomes: sub.Outcomes,
 		Start: func() bool { return f.live(a.ticket) },
-	})
+	}
+	f.dressUp(r, dress, a.trigger)
+	return f.opts.Sender.Send(f.sending, r)
 }
 
 func (f *Fanout) live(t engine.Ticket) bool {

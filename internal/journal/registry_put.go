@@ -298,7 +298,7 @@ func (r *Registry) deletedLocked(now *subscriptionRecord) Subscription {
 	if now.Deleted {
 		return next
 	}
-	next.Deleted, next.Secrets = true, nil
+	next.Deleted, next.Secrets, next.Requests = true, nil, Requests{}
 	next.Versions = append(r.versionsLocked(now), Version{Topics: slices.Clone(now.Topics())})
 	return next
 }

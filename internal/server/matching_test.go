@@ -4,8 +4,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-
-	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
 // What a producer says in headers is what a filter sees; names are those of CloudEvents, and nonsense is refused
@@ -88,37 +86,4 @@ func TestMatchOrderLaneAndGrantsAreFields(t *testing.T) {
 	s.must(200, s.do("PUT", "/v1/tenants/acme", strings.NewReader(`{"grants":[]}`)))
 	grants()
 	s.must(422, s.do("PUT", "/v1/tenants/acme", strings.NewReader(`{"grants":["a..b"]}`)))
-}
-
-// A rotated secret signs beside the one before, which nobody need know; a patch ends the overlap.
-func TestASecretIsRotatedWithOverlap(t *testing.T) {
-	s := start(t, "", nil)
-	s.tenant("acme")
-	url, got := endpoint(t, 200)
-	sub := s.subscribe("acme", url, "")
-	at := "/v1/subscriptions/" + sub.ID
-	signs := func(secret string, want bool) {
-		t.Helper()
-		s.must(202, s.post("acme", "x"))
-		d := next(t, got)
-		verify, err := standardwebhooks.NewWebhook(secret)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := verify.Verify(d.body, d.header); (err == nil) != want {
-			t.Errorf("%v, want a signature: %v", err, want)
-		}
-	}
-	signs(sub.Secret, true)
-	fresh := fields(t, s.must(200, s.do("POST", at+"/secret", nil)))["secret"].(string)
-	signs(sub.Secret, true)
-	signs(fresh, true)
-	s.must(200, s.do("PATCH", at, strings.NewReader(`{"secrets":["`+fresh+`"]}`)))
-	signs(fresh, true)
-	signs(sub.Secret, false)
-	for range maxSecrets - 1 {
-		s.must(200, s.do("POST", at+"/secret", nil))
-	}
-	s.must(409, s.do("POST", at+"/secret", nil))
-	s.must(404, s.do("POST", "/v1/subscriptions/sub_none/secret", nil))
 }

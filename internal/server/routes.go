@@ -65,8 +65,8 @@ var routes = []route{
 	{"POST", "/v1/subscriptions", admin | tenant, 201, nil, subscriptionIn{}, subscriptionView{}, "Create a subscription", (*Server).createSubscription},
 	{"GET", "/v1/subscriptions/{id}", admin | tenant, 200, nil, nil, subscriptionView{}, "Show a subscription", (*Server).getSubscription},
 	{"PATCH", "/v1/subscriptions/{id}", admin | tenant, 200, nil, subscriptionPatch{}, subscriptionView{}, "Change a subscription", (*Server).patchSubscription},
-	{"POST", "/v1/subscriptions/{id}/secret", admin | tenant, 200, nil, nil, subscriptionView{}, "Add a signing secret; it and those before all sign", (*Server).rotateSecret},
 	{"DELETE", "/v1/subscriptions/{id}", admin | tenant, 204, nil, nil, nil, "Remove a subscription", (*Server).deleteSubscription},
+	{"POST", "/v1/subscriptions/{id}/rotate", admin | tenant, 200, nil, rotateIn{}, subscriptionView{}, "Give a subscription a new secret", (*Server).rotateSecret},
 	{"GET", "/v1/subscriptions/{id}/deliveries", admin | tenant, 200, paging, nil, page[deliveryView]{}, "Read a subscription's ledger", (*Server).listDeliveries},
 
 	{"GET", "/v1/lanes", admin | tenant, 200, pagingByTenant, nil, page[laneView]{}, "List lanes", (*Server).listLanes},
