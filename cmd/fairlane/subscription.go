@@ -15,7 +15,8 @@ func newSubscriptionCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "subscription", Aliases: []string{"sub"}, Short: "Create, list and remove subscriptions", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	c.flags(cmd)
-	cmd.AddCommand(newSubscriptionCreateCmd(c), newSubscriptionListCmd(c), newSubscriptionRotateCmd(c), newSubscriptionRemoveCmd(c))
+	cmd.AddCommand(newSubscriptionCreateCmd(c), newSubscriptionListCmd(c), newSubscriptionRotateCmd(c), newSubscriptionRemoveCmd(c),
+		newSubscriptionPauseCmd(c), newSubscriptionResumeCmd(c))
 	return cmd
 }
 

@@ -12,7 +12,7 @@ type Tenant struct {
 	Name      string    `json:"name,omitempty"` // a label, changed at will
 	Number    uint32    `json:"number"`         // dense, given by the registry
 	Tier      string    `json:"tier"`
-	Grants    []Grant   `json:"grants,omitempty"` // ascending; the last is in force now
+	Grants    []Grant   `json:"granted,omitempty"` // ascending; the last is in force now
 	Suspended bool      `json:"suspended,omitempty"`
 	Created   time.Time `json:"created"`
 	Deleted   bool      `json:"deleted,omitempty"` // tombstone

@@ -151,7 +151,9 @@ func (s *Server) readTenant(w http.ResponseWriter, r *http.Request, t *journal.T
 	o.read("tier", nil, parseText(&t.Tier, "one of "+strings.Join(tiers, ", "), func(v string) bool { return slices.Contains(tiers, v) }))
 	var grants []string
 	o.read("grants", nil, parsePatterns(&grants, 0, maxGrants))
-	t.Grants = []journal.Grant{{Topics: grants}}
+	if o.has("grants") {
+		t.Grants = []journal.Grant{{Topics: grants}}
+	}
 	o.read("suspended", nil, parseBool(&t.Suspended))
 	return o, nil
 }
