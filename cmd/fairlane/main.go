@@ -73,6 +73,8 @@ func newRoot() *cobra.Command {
 		newServeCmd(),
 		newTenantCmd(),
 		newSubscriptionCmd(),
+		newDeadCmd(),
+		newReplayCmd(),
 		newCheckConfigCmd(),
 		newVersionCmd(),
 		newDemoCmd(),

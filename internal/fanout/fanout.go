@@ -21,6 +21,7 @@ var (
 	ErrInUse    = errors.New("in use")
 	ErrInvalid  = errors.New("invalid")
 	ErrStopped  = errors.New("stopping")
+	ErrConflict = errors.New("conflict")
 )
 
 // Fanout drives one engine. Safe for concurrent use.
@@ -44,6 +45,7 @@ type Fanout struct {
 	clocks agreement // the janitor's
 
 	admin sync.Mutex // serialises changes of the registry with their application
+	turn  sync.Mutex // serialises changes of replays
 
 	mu      sync.Mutex // all below
 	engine  *engine.Engine
@@ -61,6 +63,9 @@ type Fanout struct {
 	stopped bool             // no send starts any more
 	cutting bool             // what ends from now on was cut by us
 	dirty   bool             // something changed since the last checkpoint
+
+	jobs      map[uint32]*job // replays that have not ended
+	replaying []*lane         // with a replay
 }
 
 // Start recovers the state of deliveries and begins to read, offer and send.
@@ -83,7 +88,9 @@ func Start(ctx context.Context, o Options) (*Fanout, error) {
 		f.cancel()
 		return nil, fmt.Errorf("fanout: reader: %w", err)
 	}
-	f.loops.Add(3)
+	f.restoreJobs(state.Jobs)
+	f.loops.Add(4)
+	go f.resumeLoop()
 	go f.readLoop(reader)
 	go f.clockLoop()
 	go f.janitorLoop()
@@ -106,7 +113,7 @@ func newFanout(o Options) *Fanout {
 	f := &Fanout{
 		opts: o, journal: o.Journal, log: o.Logger, clock: newAnchor(),
 		nudge: make(chan struct{}, 1), moved: make(chan struct{}, 1),
-		open: map[*attempt]struct{}{}, held: map[uint64]int{},
+		open: map[*attempt]struct{}{}, held: map[uint64]int{}, jobs: map[uint32]*job{},
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.sending, f.cut = context.WithCancel(context.Background())
@@ -173,6 +180,13 @@ func (f *Fanout) restore(s *journal.State) error {
 	for _, o := range s.Open {
 		open[o.Lane] = append(open[o.Lane], o)
 	}
+	past := map[engine.LaneID]map[journal.Position]journal.Past{}
+	for _, p := range s.Past {
+		if past[p.Lane] == nil {
+			past[p.Lane] = map[journal.Position]journal.Past{}
+		}
+		past[p.Lane][p.Position] = p.Past
+	}
 	f.cursor, f.decided, f.passed = s.Cursor, s.Decided, s.Last
 	if len(f.decided) == 0 {
 		f.decided = nil
@@ -181,6 +195,9 @@ func (f *Fanout) restore(s *journal.State) error {
 		id := engine.LaneID(sub.Lane)
 		if err := f.restoreLane(sub, kept[id], open[id], s.Crashed); err != nil {
 			return err
+		}
+		if l := f.index.lanes[sub.Lane]; !l.removed {
+			l.past = past[id]
 		}
 	}
 	f.dirty = true

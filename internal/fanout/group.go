@@ -77,11 +77,12 @@ func stricter(x, y limit.Rate) limit.Rate {
 // regroup gives those that share the lane of s the contract that has changed by it.
 func (f *Fanout) regroup(tn *tenant, s *journal.Subscription) error {
 	for _, l := range tn.members(s) {
-		profile, err := f.putLane(tn, l.sub, false)
+		p, err := f.putLane(tn, l.sub, false)
 		if err != nil {
 			return err
 		}
-		l.dress = f.dressed(&l.sub, profile.Rate, l.dress)
+		l.rate, l.cap = p.Rate, p.Cap
+		l.dress = f.dressed(&l.sub, p.Rate, l.dress)
 	}
 	return nil
 }

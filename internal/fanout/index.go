@@ -20,6 +20,8 @@ type lane struct {
 	tenant  *tenant
 	part    uint8
 	timeout time.Duration
+	rate    limit.Rate
+	cap     int
 	dress   dress
 	removed bool
 	backlog backlog
@@ -28,6 +30,9 @@ type lane struct {
 
 	stops    bool // stopAtDead looked: on_dead was stop
 	deadSeen int  // and there were so many dead letters
+
+	past   map[journal.Position]journal.Past // of what lives again
+	replay *replay                           // nil: none
 }
 
 // tenant is the driver's side of one tenant.
@@ -194,7 +199,7 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 		return fmt.Errorf("%w: tenant: %q does not exist", ErrInvalid, s.Tenant)
 	}
 	enabled := l != nil && l.sub.Disabled != "" && s.Disabled == ""
-	profile, err := f.putLane(tn, s, l != nil && l.sub.URL != s.URL && !restoring)
+	p, err := f.putLane(tn, s, l != nil && l.sub.URL != s.URL && !restoring)
 	if err != nil {
 		return err
 	}
@@ -208,13 +213,13 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 		l.sub, l.backlog = s, newBacklog(s.Order)
 		f.index.add(l)
 	}
-	l.sub, l.timeout = s, profile.Timeout
-	l.dress = f.dressed(&s, profile.Rate, l.dress)
+	l.sub, l.timeout, l.rate, l.cap = s, p.Timeout, p.Rate, p.Cap
+	l.dress = f.dressed(&s, p.Rate, l.dress)
 	f.stateOrder(f.clock.now(), l)
 	return f.regroup(tn, &s)
 }
 
-// putLane tells the engine of a subscription, and returns what it told.
+// putLane tells the engine of a subscription, and returns its profile.
 func (f *Fanout) putLane(tn *tenant, s journal.Subscription, newURL bool) (engine.Profile, error) {
 	profile, err := f.profile(tn, s)
 	if err != nil {
@@ -293,6 +298,7 @@ func Rate(text string, burst int64) (limit.Rate, error) {
 func (f *Fanout) removeLane(l *lane) error {
 	now := f.clock.now()
 	f.unclaim(now, l)
+	f.endReplays(now, l)
 	f.forget(l, l.backlog.len()+deliveries(l.dead))
 	f.engine.Settle(now, l.id, engine.ToPurged, uint32(deliveries(l.dead)))
 	for _, r := range l.dead {

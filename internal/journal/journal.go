@@ -111,6 +111,7 @@ type Journal struct {
 	link   *link
 	reg    *Registry
 	access *Access
+	jobs   *jobs
 
 	append   *appender
 	outcomes *outcomes

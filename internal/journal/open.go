@@ -80,6 +80,9 @@ func (j *Journal) open(ctx context.Context) (err error) {
 	if j.access, err = openAccess(ctx, j.link); err != nil {
 		return err
 	}
+	if j.jobs, err = openJobs(ctx, j.link); err != nil {
+		return err
+	}
 	j.tasks.start(j.trim.run)
 	j.tasks.start(j.reseal)
 	return j.link.names.syncAll() // streams of the registry and of the keys may be new

@@ -322,11 +322,13 @@ const (
 )
 
 // newSubscriptionID returns "sub_" and 100 random bits.
-func newSubscriptionID() string {
+func newSubscriptionID() string { return randomID(subscriptionIDPrefix) }
+
+func randomID(prefix string) string {
 	b := make([]byte, subscriptionIDDigits)
 	rand.Read(b) // never fails
 	for i := range b {
 		b[i] = base32Lower[b[i]%32]
 	}
-	return subscriptionIDPrefix + string(b)
+	return prefix + string(b)
 }

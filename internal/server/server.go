@@ -30,6 +30,7 @@ import (
 
 // Fanout is what the API asks of the fan-out; *fanout.Fanout is one.
 type Fanout interface {
+	Dead
 	PutTenant(context.Context, journal.Tenant) (journal.Tenant, error)
 	DeleteTenant(ctx context.Context, id string) error
 	PutSubscription(context.Context, journal.Subscription) (journal.Subscription, error)
