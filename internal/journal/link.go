@@ -43,7 +43,10 @@ type link struct {
 
 // openLink starts the server on dir and connects.
 func openLink(o Options) (*link, error) {
-	l := &link{dir: filepath.Join(o.Dir, "streams"), noSync: o.NoSync, log: o.Logger, patience: o.tune.patience, names: names{dir: o.Dir}, intercept: o.tune.intercept, wait: reopenSoonest}
+	if err := finishRepair(o.Dir); err != nil {
+		return nil, err
+	}
+	l := &link{dir: filepath.Join(o.Dir, streamsDir), noSync: o.NoSync, log: o.Logger, patience: o.tune.patience, names: names{dir: o.Dir}, intercept: o.tune.intercept, wait: reopenSoonest}
 	srv, err := l.start(!l.wasClean())
 	if err != nil {
 		return nil, err

@@ -94,6 +94,10 @@ func (j *Journal) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	held, err := j.link.span(ctx, heldStream)
+	if err != nil {
+		return err
+	}
 	if err := j.checkNewest(ctx, triggers, outcomes); err != nil {
 		return err
 	}
@@ -112,7 +116,7 @@ func (j *Journal) recover(ctx context.Context) error {
 		return err
 	}
 	outcomes.last = mine.seq - 1
-	state, err := recoverState(ctx, j.link, j.epochs, newest, triggers, outcomes)
+	state, err := recoverState(ctx, j.link, j.epochs, newest, triggers, outcomes, held)
 	if err != nil {
 		return err
 	}
