@@ -78,6 +78,7 @@ func newRoot() *cobra.Command {
 		newDemoCmd(),
 		newSinkCmd(),
 		newPlanCmd(),
+		newRepairCmd(),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}

@@ -67,7 +67,7 @@ func serve(ctx context.Context, f serveFlags, stdout, stderr io.Writer) error {
 	}
 	running, err := server.Start(ctx, c)
 	if err != nil {
-		return err
+		return withRepair(err, c.Dir)
 	}
 	if made {
 		fmt.Fprintf(stdout, "export %s=%s\n", adminKeyVar, c.AdminKey)
