@@ -75,7 +75,7 @@ func (a *appender) marker(ctx context.Context, m Marker) (Position, error) {
 }
 
 func (a *appender) post(p *posted) (Receipt, error) {
-	if len(p.entry) > entryMaxBytes {
+	if len(p.entry) > a.j.link.entryMost {
 		return Receipt{}, fmt.Errorf("%w: %d bytes with its headers", ErrTooLarge, len(p.entry))
 	}
 	if low, _ := a.j.disk.Low(); low {
@@ -94,6 +94,9 @@ func (a *appender) post(p *posted) (Receipt, error) {
 }
 
 func (a *appender) enqueue(p *posted) error {
+	if err := a.j.lease.held(); err != nil {
+		return err
+	}
 	if err := a.trouble.get(); err != nil {
 		return err
 	}

@@ -124,12 +124,12 @@ func finishRepair(dir string) error {
 
 // mender is one repair.
 type mender struct {
-	o      RepairOptions
-	work   string
-	report RepairReport
-	known  known
-	lost   map[string][]lostRange // by stream
-	first, firstOutcome uint64 // sequences kept
+	o                   RepairOptions
+	work                string
+	report              RepairReport
+	known               known
+	lost                map[string][]lostRange // by stream
+	first, firstOutcome uint64                 // sequences kept
 }
 
 // needed reports whether there was anything to do.
@@ -375,6 +375,7 @@ func (m *mender) state(ctx context.Context) (err error) {
 		return err
 	}
 	j := &Journal{opt: o, log: o.Logger, writer: randomWriter(), unlock: func() {}, epochs: &epochs{}, durable: &watermark{}}
+	j.tasks.ctx, j.tasks.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() { err = errors.Join(err, j.shutdown()) }()
 	if j.link, err = openLink(o); err != nil {
 		return err
