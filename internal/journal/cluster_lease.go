@@ -36,6 +36,8 @@ type lease struct {
 	revision uint64        // the keeper's
 	renewed  atomic.Int64  // when the last write that succeeded was begun, since start
 	lost     chan struct{} // closed when another process holds it
+
+	stalled atomic.Pointer[chan struct{}] // tests only: no renewal until it is closed
 }
 
 type leaseRecord struct {
@@ -121,6 +123,9 @@ func (h *lease) keep(ctx context.Context) {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
+		}
+		if c := h.stalled.Load(); c != nil {
+			<-*c
 		}
 		if h.write(ctx, h.revision, h.mine) == nil {
 			continue
