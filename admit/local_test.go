@@ -1,6 +1,8 @@
 package admit_test
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,5 +91,29 @@ func TestARefundFindsNoLaterCounter(t *testing.T) {
 	l.Refund(a, first)
 	if l.Take(a).Allowed {
 		t.Error("an eleventh passed at once")
+	}
+}
+
+// Limiter case L52.
+func TestLocalCallersAtOnceNeverPassTheLimit(t *testing.T) {
+	l := newLocal(10)
+	checks := []admit.Check{quotatest.Fixed("day", 150, admit.Day), quotatest.Sliding("hour", 100, time.Hour)}
+	var passed atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				if l.Take(checks).Allowed {
+					passed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := passed.Load(); n != 100 {
+		t.Errorf("%d of 400 passed, want the hour's 100", n)
+	}
+	if d := l.Take(checks).Checks[0]; d.Remaining != 50 {
+		t.Errorf("the day has %d left, want 50: denials were recorded", d.Remaining)
 	}
 }

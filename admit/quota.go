@@ -185,7 +185,8 @@ type Answer struct {
 	// what Refund needs.
 	Checks []limit.Decision
 	// Away: the shared store was not asked or did not answer in time; each check was decided
-	// by its Away. A check that AwayOpen passed has Remaining 0 and no ResetIn.
+	// by its Away. A check that AwayOpen passed counts nothing: its Remaining is that of an
+	// unused limit.
 	Away bool
 }
 

@@ -8,6 +8,7 @@
 // of their own: this program, started again with a role.
 //
 //	core.go     limiter and engine alone
+//	gate.go     a gate decision in process
 //	redis.go    shared quotas in Redis
 //	deliver.go  what a delivery costs
 //	ingest.go   how many triggers a second become durable
@@ -40,6 +41,7 @@ type row struct {
 var rows = []row{
 	{"bucket", "limit.Bucket.Take against x/time/rate AllowN(t, n), the instant passed to both; CPU time", (*bench).bucket},
 	{"keyed", "limit.Table against go-limiter's memory store, 50,000 keys, in parallel", (*bench).keyed},
+	{"gate", "a gate decision of three limits in process, beside go-limiter and x/time/rate for one; CPU time", (*bench).gate},
 	{"engine", "engine Offer + Finish over 50,000 lanes in random order; CPU time", (*bench).offerFinish},
 	{"lanes", "heap of 50,000 lanes, each after at least one delivery", (*bench).laneMemory},
 	{"registry", "what the driver keeps of a subscription beside the engine's lane", (*bench).registryMemory},

@@ -31,6 +31,7 @@ type profileKey struct {
 	quick       int
 	quickBase   time.Duration
 	jitter      float64
+	spread      retry.Jitter
 	slow        string
 	horizon     time.Duration
 	timeout     time.Duration
@@ -111,7 +112,7 @@ func keyOf(q *Profile) profileKey {
 	return profileKey{
 		rate: q.Rate, breaker: q.Breaker, budget: q.Budget,
 		quick: q.Schedule.QuickAttempts, quickBase: q.Schedule.QuickBase,
-		jitter: q.Schedule.SlowJitter, slow: string(slow),
+		jitter: q.Schedule.SlowJitter, spread: q.Schedule.Jitter, slow: string(slow),
 		horizon: q.Horizon, timeout: q.Timeout, maxAttempts: q.MaxAttempts, group: q.Group,
 		noBudget: q.NoBudget, drop: q.Drop,
 	}

@@ -70,7 +70,7 @@ func (s *Store) away(op string, checks []admit.Check) admit.Answer {
 		case c.Spec.Limit == 0:
 			out.Checks[i].Reason = limit.Paused
 		case c.Away == admit.AwayOpen:
-			out.Checks[i].Allowed = true
+			out.Checks[i] = limit.Decision{Allowed: true, Remaining: max(0, c.Spec.Most()-c.Cost)}
 		case c.Away == admit.AwayLocal:
 			mine, which = append(mine, s.share(c)), append(which, i)
 			continue

@@ -62,6 +62,9 @@ func TestAwayIsDecidedByEachPolicysMode(t *testing.T) {
 			}
 			if a.Allowed {
 				passed++
+				if d := a.Checks[a.Strictest()]; row.name == "open and local" && d.Remaining != int64(row.pass-passed) {
+					t.Fatalf("%s: the caller is told %+v, want what the local share has left", row.name, d)
+				}
 				continue
 			}
 			d := a.Checks[a.Strictest()]

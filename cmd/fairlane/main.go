@@ -73,12 +73,17 @@ func newRoot() *cobra.Command {
 		newServeCmd(),
 		newTenantCmd(),
 		newSubscriptionCmd(),
+		newDeadCmd(),
+		newReplayCmd(),
 		newCheckConfigCmd(),
 		newVersionCmd(),
 		newDemoCmd(),
 		newSinkCmd(),
+		newGateCmd(),
+		newBenchCmd(),
 		newPlanCmd(),
 		newRepairCmd(),
+		newSimCmd(),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}

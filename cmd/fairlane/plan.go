@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fairlane-dev/fairlane/plan"
+	"github.com/fairlane-dev/fairlane/sim/picture"
 )
 
 func newPlanCmd() *cobra.Command {
@@ -49,8 +50,9 @@ Rates are an amount per period (120/s, 7200/m; 120 alone is per second), duratio
 
 // answer is what a plan says: the contract of --json, and the text.
 type answer struct {
-	json any
-	text []section
+	json   any
+	text   []section
+	charts func() []picture.Chart // for --plot
 }
 
 type section struct {
@@ -61,14 +63,25 @@ type section struct {
 // planned makes cmd print what run answers.
 func planned(cmd *cobra.Command, run func() (answer, error)) *cobra.Command {
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
+	plot := cmd.Flags().String("plot", "", "draw it into this .svg or .png too")
 	cmd.Args = noArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := missing(cmd); err != nil {
 			return err
 		}
+		if *plot != "" {
+			if err := picture.CheckName(*plot); err != nil {
+				return usageError{fmt.Errorf("--plot: %w", err)}
+			}
+		}
 		a, err := run()
 		if err != nil {
 			return byFlag(err)
+		}
+		if *plot != "" {
+			if err := drawn(*plot, a.charts()); err != nil {
+				return err
+			}
 		}
 		if *asJSON {
 			e := json.NewEncoder(cmd.OutOrStdout())

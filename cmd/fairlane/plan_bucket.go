@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlane-dev/fairlane/plan"
+	"github.com/fairlane-dev/fairlane/sim/picture"
 )
 
 func newPlanBucketCmd() *cobra.Command {
@@ -25,7 +26,7 @@ of --for counts from a full one: capacity + rate * time.`,
 	durationFlag(cmd, &in.For, "for", "0s", "for how long, from a full bucket on")
 	return planned(cmd, func() (answer, error) {
 		r, err := plan.Bucket(in)
-		return answer{json: r, text: []section{
+		return answer{json: r, charts: func() []picture.Chart { return bucketCharts(in, r) }, text: []section{
 			{fmt.Sprintf("A burst of %s, %s after the bucket was empty", num(in.Burst), span(in.Idle)), [][]string{
 				{"tokens before it", num(r.TokensBeforeBurst)},
 				{"admitted", num(r.AdmittedInBurst)},

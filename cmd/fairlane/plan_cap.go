@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlane-dev/fairlane/limit"
 	"github.com/fairlane-dev/fairlane/plan"
+	"github.com/fairlane-dev/fairlane/sim/picture"
 )
 
 func newPlanCapCmd() *cobra.Command {
@@ -47,7 +48,7 @@ held against its contract, its p99 is the service's own. Nothing is changed. The
 			return answer{}, usageError{errors.New("--rate and --p99 must be given, or --server")}
 		}
 		r, err := plan.Cap(in)
-		return answer{json: r, text: capText(in, r)}, err
+		return answer{json: r, text: capText(in, r), charts: func() []picture.Chart { return capCharts(in, r) }}, err
 	})
 }
 
@@ -114,8 +115,9 @@ func lanesAnswer(ctx context.Context, c *client, watch time.Duration, in plan.Ca
 		list, rows = append(list, row), append(rows, row.cells())
 	}
 	return answer{
-		json: map[string]any{"watched_s": seconds, "headroom": in.Headroom, "lanes": list},
-		text: []section{{fmt.Sprintf("Offered in %s; a cap is ceil(rate * p99) + %s", span(watch), num(in.Headroom)), rows}},
+		json:   map[string]any{"watched_s": seconds, "headroom": in.Headroom, "lanes": list},
+		charts: func() []picture.Chart { return lanesCharts(list) },
+		text:   []section{{fmt.Sprintf("Offered in %s; a cap is ceil(rate * p99) + %s", span(watch), num(in.Headroom)), rows}},
 	}, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlane-dev/fairlane/plan"
+	"github.com/fairlane-dev/fairlane/sim/picture"
 )
 
 func newPlanFanOutCmd() *cobra.Command {
@@ -38,7 +39,7 @@ samples, a duration a line. With --bad-share one of the N goes to a pathological
 			}
 		}
 		r, err := plan.FanOut(in)
-		return answer{json: r, text: fanOutText(in, r)}, err
+		return answer{json: r, text: fanOutText(in, r), charts: func() []picture.Chart { return fanOutCharts(in, r) }}, err
 	})
 }
 

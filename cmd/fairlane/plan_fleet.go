@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlane-dev/fairlane/plan"
+	"github.com/fairlane-dev/fairlane/sim/picture"
 )
 
 func newPlanFleetCmd() *cobra.Command {
@@ -26,7 +27,7 @@ func newPlanFleetCmd() *cobra.Command {
 	durationFlag(cmd, &in.Outage, "outage", "72h", "for which endpoints may be down and nothing is lost")
 	return planned(cmd, func() (answer, error) {
 		r, err := plan.Fleet(in)
-		return answer{json: r, text: fleetText(in, r)}, err
+		return answer{json: r, text: fleetText(in, r), charts: func() []picture.Chart { return fleetCharts(in, r) }}, err
 	})
 }
 

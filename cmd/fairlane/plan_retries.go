@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlane-dev/fairlane/plan"
+	"github.com/fairlane-dev/fairlane/sim/picture"
 )
 
 func newPlanRetriesCmd() *cobra.Command {
@@ -24,7 +25,7 @@ func newPlanRetriesCmd() *cobra.Command {
 	durationFlag(cmd, &in.For, "for", "1m", "how long it fails")
 	return planned(cmd, func() (answer, error) {
 		r, err := plan.Retries(in)
-		return answer{json: r, text: []section{
+		return answer{json: r, charts: func() []picture.Chart { return retriesCharts(in) }, text: []section{
 			{fmt.Sprintf("%s/s of which %s fail for %s", num(in.Rate), percent(in.Failing), span(in.For)), [][]string{
 				{"", "attempts per request", "load"},
 				{"without a budget", num(r.Without), num(r.PerSecond) + "/s"},

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlane-dev/fairlane/plan"
+	"github.com/fairlane-dev/fairlane/sim/picture"
 )
 
 func newPlanSharesCmd() *cobra.Command {
@@ -35,7 +36,7 @@ share. Capacity and wants are in one unit, whichever it is.`,
 			in.Tenants = append(in.Tenants, t)
 		}
 		r, err := plan.Shares(in)
-		return answer{json: r, text: sharesText(in, r)}, err
+		return answer{json: r, text: sharesText(in, r), charts: func() []picture.Chart { return sharesCharts(r) }}, err
 	})
 }
 

@@ -87,6 +87,40 @@ func TestPlanFanOutReadsSamples(t *testing.T) {
 	}
 }
 
+// Every plan can be drawn, as SVG and PNG.
+func TestPlanPlots(t *testing.T) {
+	dir := t.TempDir()
+	for i, line := range []string{
+		"bucket --rate 120 --capacity 240 --burst 300 --idle 1s --offered 200 --for 60s",
+		"window --limit 120 --window 1m",
+		"cap --rate 100 --p99 120ms --headroom 4",
+		"cap --rate 0 --p99 120ms",
+		"fan-out --n 40 --p50 8ms --tail 400ms --bad 2s --bad-share 5%",
+		"retries --rate 200 --failing 100%",
+		"shares --capacity 1200 --tenant big=5000 --tenant small=100 --tenant pro=900:3",
+		"fleet --subscriptions 50 --tenants 4 --triggers 2000/s --payload 900 --latency 60ms",
+	} {
+		for ending, begin := range map[string]string{".svg": "<?xml", ".png": "\x89PNG"} {
+			file := filepath.Join(dir, fmt.Sprint(i, ending))
+			if out := ok(t, strings.Fields("plan "+line+" --plot "+file)...); out == "" {
+				t.Errorf("%s: nothing printed", line)
+			}
+			if data, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(data), begin) {
+				t.Errorf("%s: %v, %.20q", line, err, data)
+			}
+		}
+	}
+	for line, want := range map[string]string{
+		"bucket --rate 1 --capacity 1 --plot x.svg":   "--plot: there is nothing to draw",
+		"cap --rate 1 --p99 1s --plot x.gif":          "must end in .svg or .png",
+		"cap --rate 1 --p99 1s --plot no/where/x.svg": "no/where",
+	} {
+		if code, out, errs := command(t, strings.Fields("plan "+line)...); code == exitOK || out != "" || !strings.Contains(errs, want) {
+			t.Errorf("%s: %d %q %q", line, code, out, errs)
+		}
+	}
+}
+
 // The caps of a running service, from what was offered between two looks.
 func TestPlanCapOfARunningService(t *testing.T) {
 	t.Setenv(adminKeyVar, "k")

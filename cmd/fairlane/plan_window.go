@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlane-dev/fairlane/plan"
+	"github.com/fairlane-dev/fairlane/sim/picture"
 )
 
 func newPlanWindowCmd() *cobra.Command {
@@ -36,7 +37,7 @@ token bucket of the same rate whose burst is the limit.`,
 			}
 			rows = append(rows, []string{w.Rule, num(float64(w.Before)), num(float64(w.After)), num(float64(w.Through)), retry, num(float64(w.Most))})
 		}
-		return answer{json: r, text: []section{
+		return answer{json: r, charts: func() []picture.Chart { return windowCharts(r) }, text: []section{
 			{fmt.Sprintf("%s per %s, twice: %s before a boundary and after it", num(n), span(in.Width), ms(r.GapMS/2)), rows},
 			{fmt.Sprintf("The sliding window counts the last %s at most, not %s: its error, on the safe side.", ms(r.SlidingMS), ms(r.WindowMS)), nil},
 		}}, err

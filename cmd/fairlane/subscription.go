@@ -15,7 +15,7 @@ func newSubscriptionCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "subscription", Aliases: []string{"sub"}, Short: "Create, list and remove subscriptions", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	c.flags(cmd)
-	cmd.AddCommand(newSubscriptionCreateCmd(c), newSubscriptionListCmd(c), newSubscriptionRemoveCmd(c))
+	cmd.AddCommand(newSubscriptionCreateCmd(c), newSubscriptionListCmd(c), newSubscriptionRotateCmd(c), newSubscriptionRemoveCmd(c))
 	return cmd
 }
 
@@ -35,11 +35,20 @@ type newSubscription struct {
 	OnDead   string   `json:"on_dead,omitempty"`
 
 	Match map[string]string `json:"match,omitempty"`
+
+	Secrets           []string          `json:"secrets,omitempty"`
+	Signature         json.RawMessage   `json:"signature,omitempty"`
+	SignatureBeside   json.RawMessage   `json:"signature_beside,omitempty"`
+	Headers           map[string]string `json:"headers,omitempty"`
+	OptionalHeaders   []string          `json:"optional_headers,omitempty"`
+	Envelope          string            `json:"envelope,omitempty"`
+	ClientCertificate map[string]string `json:"client_certificate,omitempty"`
 }
 
 func newSubscriptionCreateCmd(c *client) *cobra.Command {
 	var in newSubscription
 	var limit int
+	var look requestFlags
 	cmd := &cobra.Command{
 		Use:     "create --tenant ID --url URL --topic PATTERN",
 		Short:   "Create a subscription; its signing secret is shown once",
@@ -48,6 +57,9 @@ func newSubscriptionCreateCmd(c *client) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("cap") {
 				in.Cap = &limit
+			}
+			if err := look.fill(&in); err != nil {
+				return err
 			}
 			out, err := c.call(cmd.Context(), http.MethodPost, "/v1/subscriptions", in)
 			if err != nil {
@@ -70,6 +82,7 @@ func newSubscriptionCreateCmd(c *client) *cobra.Command {
 	f.StringVar(&in.Lane, "lane", "", "name of a lane whose rate and cap the tenant's subscriptions share")
 	f.StringVar(&in.Order, "order", "", "subscription or key: one after the other, in all or of each key")
 	f.StringVar(&in.OnDead, "on-dead", "", "continue or stop behind a dead letter, with --order")
+	look.add(cmd, &in)
 	for _, name := range []string{"tenant", "url", "topic"} {
 		if err := cmd.MarkFlagRequired(name); err != nil {
 			panic(err) // the flag is defined above

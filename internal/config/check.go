@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fairlane-dev/fairlane/internal/envelope"
 	"github.com/fairlane-dev/fairlane/limit"
 )
 
@@ -18,6 +19,22 @@ func (r *reader) check() {
 		r.at("server.tls", "needs both cert and key")
 	}
 	r.checkNATS(&c.NATS)
+	if (c.Delivery.Cert == "") != (c.Delivery.Key == "") {
+		r.at("delivery.tls", "needs both cert and key")
+	}
+	if c.Delivery.Proxy == "" && c.Delivery.ProxyUser.Name != "" {
+		r.at("delivery.network.proxy_user", "needs delivery.network.proxy")
+	}
+	if len(c.Data.Previous) > 0 && c.Data.SecretKey.Name == "" {
+		r.at("data.previous_secret_keys", "needs data.secret_key")
+	}
+	for _, name := range sortedKeys(c.Envelopes) {
+		e := c.Envelopes[name]
+		if _, err := envelope.New(e.Schema, e.ContentType, e.Template); err != nil {
+			field, rule, _ := strings.Cut(err.Error(), ": ")
+			r.at("envelopes."+name+"."+field, rule)
+		}
+	}
 	if c.Delivery.OpenMax < c.Delivery.Open {
 		r.at("delivery.breaker.open_max", "must be at least delivery.breaker.open ("+FormatDuration(c.Delivery.Open)+")")
 	}
@@ -41,9 +58,6 @@ func (r *reader) checkNATS(n *NATS) {
 	}
 	if (n.User == "") != (n.Password.Name == "") {
 		r.at("nats.user", "needs nats.password, and the other way round")
-	}
-	if n.User != "" && n.Credentials != "" {
-		r.at("nats.user", "and nats.credentials exclude each other")
 	}
 }
 
@@ -100,7 +114,17 @@ func (r *reader) note(path string, quiet bool) {
 
 func notEmpty(s string) bool { return s != "" && len(s) < 4096 }
 
-func isEmpty(s string) bool { return s == "" }
+// isProxy takes an http URL of a host and a port, and nothing more of one.
+func isProxy(s string) bool {
+	addr, ok := strings.CutPrefix(s, "http://")
+	host, _, err := net.SplitHostPort(addr)
+	return s == "" || ok && err == nil && host != "" && isHostPort(addr) && !strings.ContainsAny(addr, "/?#@")
+}
+
+func isUser(s string) bool {
+	user, _, ok := strings.Cut(s, ":")
+	return ok && user != "" && len(s) <= 512 && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+}
 
 func isHostPort(s string) bool {
 	_, port, err := net.SplitHostPort(s)

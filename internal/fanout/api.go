@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/delivery"
+	"github.com/fairlane-dev/fairlane/internal/envelope"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
@@ -37,6 +38,8 @@ type Options struct {
 	Profile engine.Profile  // defaults of every lane: breaker, schedule, budget, horizon, timeout
 	Tiers   map[string]Tier // "default" is used where a tenant's tier is missing
 	Observe Observer
+
+	Envelopes map[string]*envelope.Envelope // the operator's, by name
 
 	MaxWaiting      int           // references to waiting deliveries; 0 means 1,000,000: the reader stops there
 	CheckpointEvery time.Duration // 0 means 30s

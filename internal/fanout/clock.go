@@ -40,6 +40,7 @@ func (f *Fanout) tick() time.Duration {
 	now := f.clock.now()
 	f.engine.Tick(now)
 	f.writeLate(now-lateAfter, nil)
+	f.feedAll(now)
 	f.timerAt = now // rewake must not nudge the goroutine that asks
 	f.pump(now)
 	f.timerAt = f.nextLocked(now)
@@ -48,7 +49,7 @@ func (f *Fanout) tick() time.Duration {
 
 // nextLocked is the instant at which the clock must look again.
 func (f *Fanout) nextLocked(now time.Duration) time.Duration {
-	next := now + time.Second
+	next := min(now+time.Second, f.nextFeed())
 	if len(f.late) > 0 {
 		next = min(next, f.late[0].at+lateAfter)
 	}
@@ -64,6 +65,9 @@ func (f *Fanout) nextLocked(now time.Duration) time.Duration {
 // rewake nudges the clock when something falls due before it would look; the caller holds the lock.
 func (f *Fanout) rewake() {
 	at, ok := f.engine.NextWake()
+	if feed := f.nextFeed(); !ok || feed < at {
+		at, ok = feed, true
+	}
 	if len(f.late) > 0 {
 		if late := f.late[0].at + lateAfter; !ok || late < at {
 			at, ok = late, true

@@ -169,7 +169,7 @@ func (f *Fanout) forget(l *lane, n int) {
 
 // resize brings the number of references held up to date with the lane's.
 func (f *Fanout) resize(l *lane) {
-	size := l.backlog.entries() + len(l.dead)
+	size := l.backlog.entries() + len(l.dead) + len(l.staged())
 	f.waiting += size - l.size
 	l.size = size
 }

@@ -81,6 +81,9 @@ func (a *appender) post(p *posted) (Receipt, error) {
 	if low, _ := a.j.disk.Low(); low {
 		return Receipt{}, fmt.Errorf("%w: %w", ErrFull, ErrLowDisk)
 	}
+	if err := a.j.lease.held(); err != nil {
+		return Receipt{}, err
+	}
 	p.done = make(chan answer, 1)
 	if err := a.enqueue(p); err != nil {
 		return Receipt{}, err
@@ -94,9 +97,6 @@ func (a *appender) post(p *posted) (Receipt, error) {
 }
 
 func (a *appender) enqueue(p *posted) error {
-	if err := a.j.lease.held(); err != nil {
-		return err
-	}
 	if err := a.trouble.get(); err != nil {
 		return err
 	}

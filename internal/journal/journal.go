@@ -36,6 +36,7 @@ type Options struct {
 	History   time.Duration              // of settled triggers, for resends; 0 means 3 days; full streams end it sooner
 	Cache     int64                      // bytes of decoded packs that Load keeps; 0 means 64 MiB
 	SecretKey []byte                     // 32 bytes; nil: made and kept in Dir (mode 0600)
+	Previous  [][]byte                   // keys that SecretKey has replaced: Open encrypts anew what they have encrypted
 	Ballast   int64                      // 0 is none
 	MinFree   func() (total, free int64) // nil: statfs of Dir; tests hand one in
 	NoSync    bool                       // tests only: shows that the crash test notices
@@ -127,6 +128,7 @@ type Journal struct {
 	lease  *lease // nil: the lock is enough
 	reg    *Registry
 	access *Access
+	jobs   *jobs
 
 	append   *appender
 	outcomes *outcomes

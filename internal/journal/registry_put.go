@@ -298,7 +298,7 @@ func (r *Registry) deletedLocked(now *subscriptionRecord) Subscription {
 	if now.Deleted {
 		return next
 	}
-	next.Deleted, next.Secrets = true, nil
+	next.Deleted, next.Secrets, next.Requests = true, nil, Requests{}
 	next.Versions = append(r.versionsLocked(now), Version{Topics: slices.Clone(now.Topics())})
 	return next
 }
@@ -322,11 +322,13 @@ const (
 )
 
 // newSubscriptionID returns "sub_" and 100 random bits.
-func newSubscriptionID() string {
+func newSubscriptionID() string { return randomID(subscriptionIDPrefix) }
+
+func randomID(prefix string) string {
 	b := make([]byte, subscriptionIDDigits)
 	rand.Read(b) // never fails
 	for i := range b {
 		b[i] = base32Lower[b[i]%32]
 	}
-	return subscriptionIDPrefix + string(b)
+	return prefix + string(b)
 }

@@ -57,6 +57,7 @@ type Subscription struct {
 	OnDead   string            `json:"on_dead,omitempty"`  // OnDeadStop; "" is to go on
 	Group    string            `json:"group,omitempty"`    // the tenant's lane that it shares; cannot be changed
 	Secrets  [][]byte          `json:"-"`                  // decoded; stored encrypted
+	Requests Requests          `json:"-"`                  // stored encrypted
 	Outcomes map[string]string `json:"outcomes,omitempty"` // status -> class, overrides of the table
 	Paused   bool              `json:"paused,omitempty"`
 	Disabled string            `json:"disabled,omitempty"` // reason, e.g. "gone"
@@ -133,6 +134,7 @@ func (s *Subscription) clone() Subscription {
 		c.Limits.Cap = new(*s.Limits.Cap)
 	}
 	c.Secrets = cloneEach(s.Secrets)
+	c.Requests = s.Requests.clone()
 	c.Outcomes = maps.Clone(s.Outcomes)
 	c.Versions = slices.Clone(s.Versions)
 	for i := range c.Versions {

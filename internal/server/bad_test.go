@@ -68,7 +68,7 @@ func badTriggers() []badCall {
 		post(at, okTenant+"\nIdempotency-Key: "+strings.Repeat("k", 256), 400, "bad-request", "Idempotency-Key", "255"),
 		post(at, okTenant+"\nIdempotency-Key: k\xc3\xbc", 400, "bad-request", "Idempotency-Key", "255"),
 		{"POST", at, okTenant, strings.Repeat("x", 2001), 413, "too-large", "body", "at most 2000 bytes"},
-		{"GET", at, okTenant, "", 405, "method-not-allowed", "", "Allow"},
+		{"PUT", at, okTenant, "", 405, "method-not-allowed", "", "Allow"},
 		{"PUT", at, okTenant, "", 405, "method-not-allowed", "", "Allow"},
 	}
 }

@@ -17,6 +17,7 @@ import (
 // fake stands for the parts below the API where a test needs them to fail, or to stand still
 // in virtual time. Everything else is tested with the real ones.
 type fake struct {
+	Dead   // not needed
 	append func(context.Context, *journal.Trigger) (journal.Receipt, error)
 	ready  error
 	write  error // of every change of the registry

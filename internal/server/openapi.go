@@ -217,6 +217,10 @@ type parameter struct {
 var parameters = map[string]parameter{
 	"after":           {"The next of the page before", doc{"type": "string"}},
 	"limit":           {"The most items of a page", doc{"type": "integer", "minimum": 1, "maximum": maxLimit, "default": defaultLimit}},
+	"subscription":    {"What belongs to this subscription", doc{"type": "string"}},
+	"reason":          {"Of these reasons, separated by commas", doc{"type": "string"}},
+	"since":           {"Accepted at or after this instant (RFC 3339)", doc{"type": "string", "format": "date-time"}},
+	"until":           {"Accepted before this instant (RFC 3339)", doc{"type": "string", "format": "date-time"}},
 	"tenant":          {"What belongs to this tenant", doc{"type": "string"}},
 	"Fairlane-Tenant": {"Whom it is for: a tenant's id, several separated by commas, or * for all; a tenant's key implies its own", doc{"type": "string"}},
 	orderKeyHeader:    {"The attribute partitionkey: what is of one key goes in order to subscriptions that are ordered by key. Other attributes stand in Fairlane-Attribute-NAME", doc{"type": "string"}},

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/internal/fanout"
@@ -165,6 +166,8 @@ func problemOf(err error) *problem {
 		return &problem{code: conflict, detail: "the tenant still has subscriptions", cause: err}
 	case errors.Is(err, journal.ErrGone):
 		return &problem{code: conflict, detail: "the id was used before and is never given again", cause: err}
+	case errors.Is(err, fanout.ErrConflict):
+		return &problem{code: conflict, detail: strings.TrimPrefix(err.Error(), fanout.ErrConflict.Error()+": "), cause: err}
 	case errors.Is(err, fanout.ErrInvalid):
 		return &problem{code: invalid, detail: err.Error(), cause: err}
 	}

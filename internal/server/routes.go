@@ -66,7 +66,22 @@ var routes = []route{
 	{"GET", "/v1/subscriptions/{id}", admin | tenant, 200, nil, nil, subscriptionView{}, "Show a subscription", (*Server).getSubscription},
 	{"PATCH", "/v1/subscriptions/{id}", admin | tenant, 200, nil, subscriptionPatch{}, subscriptionView{}, "Change a subscription", (*Server).patchSubscription},
 	{"DELETE", "/v1/subscriptions/{id}", admin | tenant, 204, nil, nil, nil, "Remove a subscription", (*Server).deleteSubscription},
+	{"POST", "/v1/subscriptions/{id}/rotate", admin | tenant, 200, nil, rotateIn{}, subscriptionView{}, "Give a subscription a new secret", (*Server).rotateSecret},
 	{"GET", "/v1/subscriptions/{id}/deliveries", admin | tenant, 200, paging, nil, page[deliveryView]{}, "Read a subscription's ledger", (*Server).listDeliveries},
+
+	{"GET", "/v1/dead", admin | tenant, 200, deadQuery, nil, page[deadView]{}, "List dead letters", (*Server).listDead},
+	{"POST", "/v1/dead/purge", admin | tenant, 200, nil, purgeIn{}, purgeView{}, "Give up dead letters of a selection", (*Server).purgeDead},
+	{"GET", "/v1/subscriptions/{id}/dead", admin | tenant, 200, deadQuery[:5], nil, page[deadView]{}, "List a subscription's dead letters", (*Server).listDeadOf},
+	{"GET", "/v1/subscriptions/{id}/dead/{trigger}", admin | tenant, 200, nil, nil, deadLetterView{}, "Show a dead letter", (*Server).getDead},
+	{"DELETE", "/v1/subscriptions/{id}/dead/{trigger}", admin | tenant, 204, nil, nil, nil, "Give up a dead letter", (*Server).deleteDead},
+
+	{"GET", "/v1/replays", admin | tenant, 200, pagingByTenant, nil, page[replayView]{}, "List replays", (*Server).listReplays},
+	{"POST", "/v1/replays", admin | tenant, 201, nil, replayIn{}, replayView{}, "Replay dead letters, or count them", (*Server).createReplay},
+	{"GET", "/v1/replays/{id}", admin | tenant, 200, nil, nil, replayView{}, "Show a replay", (*Server).getReplay},
+	{"POST", "/v1/replays/{id}/cancel", admin | tenant, 200, nil, nil, replayView{}, "Cancel a replay", (*Server).cancelReplay},
+	{"POST", "/v1/replays/{id}/resume", admin | tenant, 200, nil, nil, replayView{}, "Let a cancelled replay go on", (*Server).resumeReplay},
+	{"GET", "/v1/triggers/{id}", admin | tenant, 200, nil, nil, completionView{}, "Show what became of a trigger", (*Server).getTrigger},
+	{"POST", "/v1/triggers/{id}/resend", admin | tenant, 202, nil, resendIn{}, resentView{}, "Deliver a trigger once more", (*Server).resend},
 
 	{"GET", "/v1/lanes", admin | tenant, 200, pagingByTenant, nil, page[laneView]{}, "List lanes", (*Server).listLanes},
 	{"GET", "/v1/lanes/{subscription}", admin | tenant, 200, nil, nil, laneView{}, "Show a subscription's lane", (*Server).getLane},

@@ -30,6 +30,7 @@ import (
 
 // Fanout is what the API asks of the fan-out; *fanout.Fanout is one.
 type Fanout interface {
+	Dead
 	PutTenant(context.Context, journal.Tenant) (journal.Tenant, error)
 	DeleteTenant(ctx context.Context, id string) error
 	PutSubscription(context.Context, journal.Subscription) (journal.Subscription, error)
@@ -74,20 +75,20 @@ type Options struct {
 
 // Server answers the API. Safe for concurrent use.
 type Server struct {
-	fanout   Fanout
-	journal  Journal
-	registry Registry
-	metrics  *Metrics
-	log      *slog.Logger
-	key      [sha256.Size]byte
-	tiers    []string
-	checkURL func(string) error
-	maxBody  int
-	pace     pace
-	mux      *http.ServeMux
-	document []byte        // OpenAPI
-	writing  chan struct{} // holds one token: who has it reads, changes and writes the registry
-	stopping atomic.Bool
+	fanout    Fanout
+	journal   Journal
+	registry  Registry
+	metrics   *Metrics
+	log       *slog.Logger
+	key       [sha256.Size]byte
+	tierNames atomic.Pointer[[]string]
+	checkURL  func(string) error
+	maxBody   int
+	pace      pace
+	mux       *http.ServeMux
+	document  []byte        // OpenAPI
+	writing   chan struct{} // holds one token: who has it reads, changes and writes the registry
+	stopping  atomic.Bool
 }
 
 // New returns a server that answers from o.
@@ -97,7 +98,7 @@ func New(o Options) *Server {
 	}
 	s := &Server{
 		fanout: o.Fanout, journal: o.Journal, registry: o.Registry, metrics: o.Metrics,
-		log: o.Logger, key: sha256.Sum256([]byte(o.AdminKey)), tiers: o.Tiers, checkURL: o.CheckURL,
+		log: o.Logger, key: sha256.Sum256([]byte(o.AdminKey)), checkURL: o.CheckURL,
 		maxBody: o.MaxBody, pace: defaultPace, mux: http.NewServeMux(), writing: make(chan struct{}, 1),
 	}
 	if s.log == nil {
@@ -109,9 +110,10 @@ func New(o Options) *Server {
 	if s.maxBody == 0 {
 		s.maxBody = 1 << 20
 	}
-	if len(s.tiers) == 0 {
-		s.tiers = []string{"default"}
+	if len(o.Tiers) == 0 {
+		o.Tiers = []string{"default"}
 	}
+	s.tierNames.Store(&o.Tiers)
 	s.document = openAPI(cmp.Or(o.Version, "dev"))
 	s.route(o.Open)
 	return s

@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"math"
 	"net/http"
 	"strings"
@@ -50,6 +49,7 @@ type subscriptionView struct {
 	Disabled string            `json:"disabled,omitempty"`
 	Created  time.Time         `json:"created"`
 	Secret   string            `json:"secret,omitempty"` // once
+	requestsView
 }
 
 // subscriptionPatch is what a change of a subscription reads.
@@ -65,8 +65,8 @@ type subscriptionPatch struct {
 	Match    map[string]string `json:"match,omitempty" null:"default"`
 	OnDead   string            `json:"on_dead,omitempty" null:"default" enum:"continue,stop"`
 	Outcomes map[string]string `json:"outcomes,omitempty" null:"default"`
-	Secrets  []string          `json:"secrets,omitempty"`
 	Paused   bool              `json:"paused,omitempty" null:"default"`
+	requestsIn
 }
 
 // subscriptionIn is what creation reads.
@@ -84,6 +84,7 @@ func viewSubscription(s *journal.Subscription) subscriptionView {
 		ID: s.ID, Tenant: s.Tenant, URL: s.URL, Topics: s.Topics(),
 		Rate: s.Limits.Rate, Burst: s.Limits.Burst, Cap: s.Limits.Cap, Attempts: s.Limits.Attempts,
 		Match: s.Match(), Lane: s.Group, Order: s.Order, OnLimit: "defer", Outcomes: s.Outcomes, Paused: s.Paused, Disabled: s.Disabled, Created: s.Created,
+		requestsView: viewRequests(&s.Requests),
 	}
 	if s.Limits.Timeout > 0 {
 		v.Timeout = config.FormatDuration(s.Limits.Timeout)
@@ -147,7 +148,7 @@ func (s *Server) createSubscription(w http.ResponseWriter, r *http.Request) erro
 		return err
 	}
 	made := ""
-	if len(sub.Secrets) == 0 {
+	if len(sub.Secrets)+len(sub.Requests.Pairs) == 0 {
 		key := delivery.NewSecret()
 		sub.Secrets, made = [][]byte{key}, delivery.FormatSecret(key)
 	}
@@ -229,7 +230,7 @@ func (s *Server) readSubscription(o *object, sub *journal.Subscription) {
 	o.read("on_limit", func() { l.Drop = false }, parseOnLimit(&l.Drop))
 	o.read("on_dead", func() { sub.OnDead = "" }, parseOnDead(&sub.OnDead))
 	o.read("outcomes", func() { sub.Outcomes = nil }, parseOutcomes(o, sub))
-	o.read("secrets", nil, parseSecrets(&sub.Secrets))
+	readRequests(o, sub)
 	o.read("paused", func() { sub.Paused = false }, parseBool(&sub.Paused))
 	settleBurst(o, l)
 }
@@ -343,26 +344,6 @@ func parseOutcomes(o *object, sub *journal.Subscription) func(json.RawMessage) s
 			return rule
 		}
 		sub.Outcomes = m
-		return ""
-	}
-}
-
-func parseSecrets(to *[][]byte) func(json.RawMessage) string {
-	return func(raw json.RawMessage) string {
-		list, is := texts(raw)
-		rule := fmt.Sprintf("a list of 1 to %d secrets, each whsec_ and the base64 of %d to %d bytes", maxSecrets, delivery.MinSecret, delivery.MaxSecret)
-		if !is || len(list) == 0 || len(list) > maxSecrets {
-			return rule
-		}
-		keys := make([][]byte, len(list))
-		for i, s := range list {
-			key, err := delivery.ParseSecret(s)
-			if err != nil {
-				return fmt.Sprintf("%s; entry %d: %v", rule, i, err)
-			}
-			keys[i] = key
-		}
-		*to = keys
 		return ""
 	}
 }

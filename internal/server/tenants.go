@@ -147,7 +147,8 @@ func (s *Server) readTenant(w http.ResponseWriter, r *http.Request, t *journal.T
 	}
 	o.read("id", nil, parseText(&t.ID, tenantIDRule, validTenantID))
 	o.read("name", nil, parseText(&t.Name, "text of at most 256 bytes without control characters", validName))
-	o.read("tier", nil, parseText(&t.Tier, "one of "+strings.Join(s.tiers, ", "), func(v string) bool { return slices.Contains(s.tiers, v) }))
+	tiers := *s.tierNames.Load()
+	o.read("tier", nil, parseText(&t.Tier, "one of "+strings.Join(tiers, ", "), func(v string) bool { return slices.Contains(tiers, v) }))
 	var grants []string
 	o.read("grants", nil, parsePatterns(&grants, 0, maxGrants))
 	t.Grants = []journal.Grant{{Topics: grants}}

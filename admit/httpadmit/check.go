@@ -1,0 +1,95 @@
+package httpadmit
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/fairlane-dev/fairlane/admit/identity"
+)
+
+// TenantHeader tells the protected service whose a request is. A caller's own is
+// removed.
+const TenantHeader = "Fairlane-Tenant"
+
+// StatusHeader carries the answer's real status where the proxy understands only
+// 401 and 403.
+const StatusHeader = "Fairlane-Status"
+
+// Check answers proxies that ask before they forward: 200 with Fairlane-Tenant and
+// the limits' fields, or the refusal. It is for trusted proxies only
+// (Settings.Proxies): others get 403 for any request, since what they say of a
+// request's method and path decides what it costs. Slots are not taken: when the
+// request ends is not known here.
+//
+// Traefik (ForwardAuth) sends X-Forwarded-Method, X-Forwarded-Uri and
+// X-Forwarded-Host. nginx (auth_request) sends what it is told to: X-Original-Method and
+// X-Original-URI; it takes every status but 2xx, 401 and 403 for a failure, so
+// with ?nginx every refusal but 401 is 403, and Fairlane-Status says what it is.
+func (d *Door) Check() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := d.settings.Load()
+		v := &visit{door: d, s: s, route: "check"}
+		if p := v.check(r); p != nil {
+			v.refuseCheck(w, p, r.URL.RawQuery == "nginx")
+			return
+		}
+		s.Answers.limits(w.Header(), &v.verdict)
+		w.Header().Set(TenantHeader, v.id.Tenant)
+		w.Header().Set("Cache-Control", "no-store")
+		d.figures.admitted(v, 0)
+		w.WriteHeader(http.StatusOK)
+	})
+}
+
+func (v *visit) check(r *http.Request) *Problem {
+	if !v.s.Proxies.Trusts(peer(r)) {
+		return newProblem(http.StatusForbidden, "untrusted-proxy", "Only the configured proxies may ask")
+	}
+	method, uri := first(r, "X-Forwarded-Method", "X-Original-Method"), first(r, "X-Forwarded-Uri", "X-Original-URI")
+	u, err := url.ParseRequestURI(uri)
+	if method == "" || err != nil {
+		return newProblem(http.StatusBadRequest, "bad-request", "The proxy must say method and URI of the request")
+	}
+	v.route = v.s.Gate.Route(method, u.Path)
+	v.address = v.s.Proxies.Client(peer(r), r.Header.Values("X-Forwarded-For"))
+	if host := r.Header.Get("X-Forwarded-Host"); host != "" {
+		r = r.Clone(r.Context())
+		r.Host = host
+	}
+	v.door.figures.arrived(v.route, r.Header.Get("X-Attempt"))
+	if p := v.identify(r); p != nil {
+		return p
+	}
+	if _, p := v.rates(r.Context()); p != nil {
+		return p
+	}
+	if v.tier.Share == 0 && v.s.Slots.Slots > 0 {
+		return problemSlots(ErrSuspended, v.tier, 0)
+	}
+	return nil
+}
+
+func (v *visit) refuseCheck(w http.ResponseWriter, p *Problem, nginx bool) {
+	w.Header().Set(StatusHeader, integer(int64(p.Status)))
+	if nginx && p.Status != http.StatusUnauthorized {
+		p.Status = http.StatusForbidden
+	}
+	v.refuse(w, p)
+}
+
+func first(r *http.Request, names ...string) string {
+	for _, n := range names {
+		if s := r.Header.Get(n); s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// forward sets what the protected service is told of a request.
+func forward(h http.Header, id identity.Identity) {
+	h.Del(TenantHeader)
+	if id.Tenant != "" {
+		h.Set(TenantHeader, id.Tenant)
+	}
+}

@@ -1,0 +1,312 @@
+package httpadmit
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/admit"
+	"github.com/fairlane-dev/fairlane/admit/identity"
+	"github.com/fairlane-dev/fairlane/fair"
+)
+
+// Shared is a store that several processes count in; package redisquota has one.
+type Shared interface {
+	Take(ctx context.Context, checks []admit.Check) (admit.Answer, error)
+	Peek(ctx context.Context, checks []admit.Check) (admit.Answer, error)
+	Refund(ctx context.Context, checks []admit.Check, a admit.Answer) error
+}
+
+// Settings are what a reload replaces, all at once.
+type Settings struct {
+	Gate *admit.Gate
+	// Identity says whose a request is; nil: everybody is anonymous.
+	Identity *identity.Resolver
+	// TierOf returns the tier of a tenant whose credential names none; nil or false:
+	// DefaultTier.
+	TierOf      func(tenant string) (tier string, ok bool)
+	DefaultTier string // "": a tenant without a tier is refused
+	Anonymous   string // tier of requests without a credential, together one tenant; "": they are refused
+	Proxies     admit.Proxies
+	Shared      Shared          // needed by policies that are shared
+	Slots       fair.SlotLimits // Slots 0: concurrency is not limited
+	Wait        time.Duration   // longest wait for a slot; 0: none
+	Stall       time.Duration   // longest time in which a client sends or reads nothing; 0: any
+	Answers     Answers
+	// Signal says how busy the protected resource is, 1 and above saturated. nil: the
+	// part of the slots that are held.
+	Signal func() float64
+}
+
+// Door guards a handler. Safe for concurrent use.
+type Door struct {
+	settings atomic.Pointer[Settings]
+	local    *admit.Local
+	slots    *Slots
+	figures  *Figures
+
+	origin time.Time
+	unix   time.Duration // of origin: windows are aligned to the wall clock at the start
+
+	mu   sync.Mutex
+	rand *rand.Rand // spreads Retry-After
+}
+
+// New returns a door. rand spreads Retry-After; keys bounds the counters that are
+// kept, 0 is 100,000.
+func New(s Settings, r *rand.Rand, keys int) *Door {
+	if keys == 0 {
+		keys = 100_000
+	}
+	now := time.Now()
+	d := &Door{
+		local: admit.NewLocal(keys), slots: NewSlots(s.Slots), figures: newFigures(),
+		origin: now, unix: time.Duration(now.UnixNano()), rand: r,
+	}
+	d.settings.Store(&s)
+	return d
+}
+
+// Reload replaces the settings. Requests in progress end under the old ones;
+// counters, waiters and held slots go on.
+func (d *Door) Reload(s Settings) {
+	d.settings.Store(&s)
+	d.slots.SetLimits(s.Slots)
+}
+
+// Figures returns what the door counts.
+func (d *Door) Figures() *Figures { return d.figures }
+
+// Load returns how many slots are held, of how many, and how many requests wait.
+func (d *Door) Load() (running, slots, waiting int) {
+	running, waiting = d.slots.Load()
+	return running, d.settings.Load().Slots.Slots, waiting
+}
+
+func (d *Door) now() time.Duration { return d.unix + time.Since(d.origin) }
+
+// Middleware lets through to next what the gate admits.
+func (d *Door) Middleware(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := d.settings.Load()
+		v := &visit{door: d, s: s, route: s.Gate.Route(r.Method, r.URL.Path)}
+		v.address = s.Proxies.Client(peer(r), r.Header.Values("X-Forwarded-For"))
+		d.figures.arrived(v.route, r.Header.Get("X-Attempt"))
+		if p := v.enter(r); p != nil {
+			v.refuse(w, p)
+			return
+		}
+		v.serve(w, r, next)
+	})
+}
+
+// peer is the address of the connection's other end.
+func peer(r *http.Request) netip.Addr {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		a, _ := netip.ParseAddr(r.RemoteAddr) // else the zero Addr: an unknown network
+		return a
+	}
+	return ap.Addr()
+}
+
+// saturation is how busy the protected resource is.
+func (d *Door) saturation(s *Settings) float64 {
+	if s.Signal != nil {
+		return s.Signal()
+	}
+	if s.Slots.Slots == 0 {
+		return 0
+	}
+	running, _ := d.slots.Load()
+	return float64(running) / float64(s.Slots.Slots)
+}
+
+// visit is one request on its way through the door.
+type visit struct {
+	door    *Door
+	s       *Settings
+	route   string
+	address netip.Addr
+
+	id      identity.Identity
+	tier    *admit.Tier
+	verdict admit.Verdict
+	busy    float64 // saturation when it was decided
+	release func()  // of the slot
+	waited  time.Duration
+}
+
+// enter decides. A nil problem means that the request is in, and holds a slot.
+func (v *visit) enter(r *http.Request) *Problem {
+	if p := v.identify(r); p != nil {
+		return p
+	}
+	refund, p := v.rates(r.Context())
+	if p != nil {
+		return p
+	}
+	if p := v.slot(r.Context()); p != nil {
+		refund()
+		return p
+	}
+	return nil
+}
+
+// identify finds tenant and tier. What has no valid credential counts against
+// the policies for that, never against a tenant.
+func (v *visit) identify(r *http.Request) *Problem {
+	err := identity.ErrNone
+	if v.s.Identity != nil {
+		v.id, err = v.s.Identity.Resolve(r)
+	}
+	if errors.Is(err, identity.ErrNone) && v.s.Anonymous != "" {
+		v.id = identity.Identity{Tier: v.s.Anonymous}
+		err = nil
+	}
+	if err != nil {
+		return v.failed(r.Context(), err)
+	}
+	if v.id.Tier == "" && v.s.TierOf != nil {
+		v.id.Tier, _ = v.s.TierOf(v.id.Tenant)
+	}
+	if _, ok := v.s.Gate.Tier(v.id.Tier); !ok {
+		v.id.Tier = v.s.DefaultTier
+	}
+	tier, ok := v.s.Gate.Tier(v.id.Tier)
+	if !ok {
+		return problemNoTier()
+	}
+	v.tier = tier
+	return nil
+}
+
+func (v *visit) failed(ctx context.Context, err error) *Problem {
+	v.id = identity.Identity{}
+	refund, p := v.decide(ctx, &admit.Request{Route: v.route, Address: v.address, Failed: true})
+	if p != nil {
+		return p
+	}
+	_ = refund // it is to count
+	return problemCredential(err)
+}
+
+func (v *visit) rates(ctx context.Context) (refund func(), p *Problem) {
+	return v.decide(ctx, &admit.Request{
+		Tenant: v.id.Tenant, User: v.id.User, Tier: v.tier.Name, Route: v.route, Address: v.address,
+	})
+}
+
+// decide asks all policies. refund gives everything back, if p is nil.
+func (v *visit) decide(ctx context.Context, req *admit.Request) (refund func(), p *Problem) {
+	d, now := v.door, v.door.now()
+	v.busy = d.saturation(v.s)
+	plan := v.s.Gate.Plan(req)
+	var o admit.Outcome
+	o.Local = d.local.Take(now, plan.Local)
+	allowed := o.Local.Allowed
+	if allowed && len(plan.Shared) > 0 {
+		var err error
+		if o.Shared, err = v.s.Shared.Take(ctx, plan.Shared); err != nil {
+			d.local.Refund(now, plan.Local, o.Local)
+			return nil, problemGone(err)
+		}
+		if allowed = o.Shared.Allowed; !allowed {
+			d.local.Refund(now, plan.Local, o.Local)
+		}
+	}
+	v.watch(ctx, now, &plan, &o, allowed)
+	v.verdict = plan.Verdict(&o)
+	if !allowed {
+		return nil, problemDenied(&v.verdict, req.Tier)
+	}
+	return func() {
+		d.local.Refund(d.now(), plan.Local, o.Local)
+		if len(plan.Shared) > 0 { // the client may have gone; what it took is still given back
+			v.s.Shared.Refund(context.WithoutCancel(ctx), plan.Shared, o.Shared) //nolint:errcheck // it then counts as used
+		}
+	}, nil
+}
+
+// watch asks the observed policies, each by itself: of a request that is let in
+// they count, of another they only say.
+func (v *visit) watch(ctx context.Context, now time.Duration, p *admit.Plan, o *admit.Outcome, allowed bool) {
+	for i := range p.WatchLocal {
+		ask := v.door.local.Peek
+		if allowed {
+			ask = v.door.local.Take
+		}
+		o.WatchLocal = append(o.WatchLocal, ask(now, p.WatchLocal[i:i+1]).Checks[0])
+	}
+	for i := range p.WatchShared {
+		ask := v.s.Shared.Peek
+		if allowed {
+			ask = v.s.Shared.Take
+		}
+		a, err := ask(ctx, p.WatchShared[i:i+1])
+		if err != nil {
+			return // the client has gone
+		}
+		o.WatchShared = append(o.WatchShared, a.Checks[0])
+	}
+}
+
+// slot takes a slot, or waits for one.
+func (v *visit) slot(ctx context.Context) *Problem {
+	v.release = func() {}
+	if v.s.Slots.Slots == 0 {
+		return nil
+	}
+	began := time.Now()
+	claim := fair.Claim{Tenant: v.id.Tenant, Share: v.tier.Share, Weight: v.tier.Weight}
+	release, err := v.door.slots.Acquire(ctx, claim, v.s.Wait)
+	v.waited = time.Since(began)
+	if err != nil {
+		running, _ := v.door.slots.Tenant(v.id.Tenant)
+		return problemSlots(err, v.tier, running)
+	}
+	v.release = release
+	return nil
+}
+
+// serve runs the handler and gives the slot back.
+func (v *visit) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	began := time.Now()
+	out := newWriter(w, v.s.Stall, v.release)
+	leave := v.door.figures.enter(v)
+	ok := false
+	defer func() {
+		out.end()
+		leave(out.status, time.Since(began), ok)
+	}()
+	v.s.Answers.limits(w.Header(), &v.verdict)
+	r = r.WithContext(identity.With(r.Context(), v.id))
+	if v.s.Stall > 0 && r.Body != nil && r.Body != http.NoBody {
+		r.Body = &body{r.Body, out.control, v.s.Stall}
+	}
+	next.ServeHTTP(out, r)
+	ok = true
+}
+
+// refuse answers in place of the handler.
+func (v *visit) refuse(w http.ResponseWriter, p *Problem) {
+	v.door.figures.refused(v, p)
+	v.s.Answers.limits(w.Header(), &v.verdict)
+	p.write(w, v.door.spread(v.s.Answers.Spread))
+}
+
+// spread returns a whole number of seconds, at most the setting's.
+func (d *Door) spread(most time.Duration) int64 {
+	n := int64(most / time.Second)
+	if n <= 0 {
+		return 0
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rand.Int64N(n + 1)
+}

@@ -1,0 +1,128 @@
+package httpadmit
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// writer follows a response: its status, and whether its connection was taken
+// over. A client that does not read is cut after stall without progress.
+type writer struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	stall   time.Duration // 0: never
+	extend  time.Time     // the deadline is moved again after this
+	status  int
+	done    func() // gives the slot back, once
+	taken   bool   // hijacked: done is called when the connection is closed
+}
+
+func newWriter(w http.ResponseWriter, stall time.Duration, done func()) *writer {
+	return &writer{ResponseWriter: w, control: http.NewResponseController(w), stall: stall, done: sync.OnceFunc(done)}
+}
+
+// Unwrap lets http.ResponseController through.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *writer) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *writer) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	w.push()
+	return w.ResponseWriter.Write(b)
+}
+
+// push gives the next write its time. A writer without deadlines (in tests) has
+// all the time it wants.
+func (w *writer) push() {
+	if now := time.Now(); w.stall > 0 && now.After(w.extend) {
+		w.control.SetWriteDeadline(now.Add(w.stall)) //nolint:errcheck // not every writer has one
+		w.extend = now.Add(w.stall / 8)
+	}
+}
+
+// Flush sends what is buffered.
+func (w *writer) Flush() { w.FlushError() } //nolint:errcheck // as http.Flusher
+
+// FlushError sends what is buffered.
+func (w *writer) FlushError() error {
+	w.push()
+	return w.control.Flush()
+}
+
+// Hijack takes the connection over. The slot is held until it is closed.
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffer, err := w.control.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	w.taken = true
+	if w.status == 0 {
+		w.status = http.StatusSwitchingProtocols
+	}
+	return &heldConn{Conn: conn, done: w.done}, buffer, nil
+}
+
+// end is called when the handler has returned, or panicked.
+func (w *writer) end() {
+	if !w.taken {
+		w.done()
+	}
+	if w.stall > 0 && !w.taken && !w.extend.IsZero() {
+		w.control.SetWriteDeadline(time.Time{}) //nolint:errcheck // the connection's next request begins anew
+	}
+}
+
+// body follows a request's body: a client that sends nothing for stall is cut.
+type body struct {
+	io.ReadCloser
+	control *http.ResponseController
+	stall   time.Duration
+}
+
+// Read moves the deadline along. It ends with the body: the server then watches
+// the connection for the client's going, for as long as the answer takes.
+func (b *body) Read(p []byte) (int, error) {
+	b.control.SetReadDeadline(time.Now().Add(b.stall)) //nolint:errcheck // not every reader has one
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.control.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
+	}
+	return n, err
+}
+
+// Close ends the deadline too: what is left of the body has the server's own.
+func (b *body) Close() error {
+	b.control.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
+	return b.ReadCloser.Close()
+}
+
+// heldConn gives its slot back when it is closed.
+type heldConn struct {
+	net.Conn
+	done func()
+}
+
+func (c *heldConn) Close() error {
+	defer c.done()
+	return c.Conn.Close()
+}
+
+// CloseWrite lets a proxy close one direction.
+func (c *heldConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}

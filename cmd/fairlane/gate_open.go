@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net/http"
+	"os"
+	"sync/atomic"
+
+	"github.com/fairlane-dev/fairlane/admit/httpadmit"
+	"github.com/fairlane-dev/fairlane/admit/identity"
+	"github.com/fairlane-dev/fairlane/admit/policyfile"
+	"github.com/fairlane-dev/fairlane/admit/redisquota"
+)
+
+// gate is a door and what its file says.
+type gate struct {
+	path  string
+	log   *slog.Logger
+	door  *httpadmit.Door
+	file  *policyfile.File
+	store *redisquota.Store // nil: none
+	stop  func()            // ends the fetching of keys
+
+	handler atomic.Pointer[http.Handler] // of the file in force
+}
+
+// loaded is a file with all that it names, checked and not yet in force.
+type loaded struct {
+	file     *policyfile.File
+	settings httpadmit.Settings
+	store    *redisquota.Store
+	tokens   *identity.Tokens
+	fetch    *identity.Fetcher // nil: tokens' keys are in a file
+}
+
+// openGate reads the file and makes the gate.
+func openGate(ctx context.Context, path string, log *slog.Logger) (*gate, error) {
+	g := &gate{path: path, log: log, stop: func() {}}
+	l, err := g.load()
+	if err != nil {
+		return nil, err
+	}
+	g.door = httpadmit.New(l.settings, mathrand.New(mathrand.NewPCG(seed(), seed())), l.file.Keys)
+	g.commit(ctx, l)
+	return g, nil
+}
+
+func seed() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) //nolint:errcheck // never fails
+	return binary.NativeEndian.Uint64(b[:])
+}
+
+// reload reads everything anew; if any of it is wrong, nothing changes.
+func (g *gate) reload(ctx context.Context) {
+	l, err := g.load()
+	if err != nil {
+		g.log.Error("reload refused, the old policies stay in force", "error", err.Error())
+		return
+	}
+	if l.file.Listen != g.file.Listen || l.file.Admin != g.file.Admin || l.file.Keys != g.file.Keys {
+		g.log.Warn("listen, admin and counters are read at the start only")
+	}
+	g.commit(ctx, l)
+	g.log.Info("reloaded", "file", g.path)
+}
+
+// load reads the file, and all that it names.
+func (g *gate) load() (*loaded, error) {
+	f, err := policyfile.Load(g.path, nil)
+	if err != nil {
+		return nil, err
+	}
+	l := &loaded{file: f}
+	resolver := &identity.Resolver{Domain: f.Identity.Domain, Header: f.Identity.Agree}
+	if name := f.Identity.KeyFile; name != "" {
+		keys, err := policyfile.LoadKeys(name)
+		if err != nil {
+			return nil, err
+		}
+		keys.Header = f.Identity.KeyHeader
+		resolver.Sources = append(resolver.Sources, keys)
+	}
+	if err := l.loadTokens(resolver); err != nil {
+		return nil, err
+	}
+	if l.store, err = g.storeFor(f.Redis); err != nil {
+		return nil, err
+	}
+	l.settings = httpadmit.Settings{
+		Gate: f.Gate, Identity: resolver, DefaultTier: f.DefaultTier, Anonymous: f.Identity.Anonymous,
+		TierOf:  func(tenant string) (string, bool) { t, ok := f.Tenants[tenant]; return t, ok },
+		Proxies: f.Proxies, Slots: f.Slots, Wait: f.Wait, Stall: f.Stall,
+		Answers: httpadmit.Answers{Draft: f.Draft, Older: f.Older, Spread: f.Spread},
+	}
+	if l.store != nil {
+		l.settings.Shared = l.store
+	}
+	return l, nil
+}
+
+func (l *loaded) loadTokens(r *identity.Resolver) error {
+	id := &l.file.Identity
+	if id.JWTKeys == "" && id.JWKS == "" {
+		return nil
+	}
+	claims := identity.Claims{Tenant: id.Tenant, User: id.User, Tier: id.Tier, Issuer: id.Issuer, Audience: id.Audience}
+	if id.JWKS != "" {
+		l.fetch = identity.NewFetcher(id.JWKS)
+		l.tokens = identity.NewTokens(claims, l.fetch.Want)
+		r.Sources = append(r.Sources, l.tokens)
+		return nil
+	}
+	data, err := os.ReadFile(id.JWTKeys)
+	if err != nil {
+		return fmt.Errorf("keys of tokens: %w", err)
+	}
+	set, err := identity.ParseKeys(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", id.JWTKeys, err)
+	}
+	l.tokens = identity.NewTokens(claims, nil)
+	l.tokens.SetKeys(set)
+	r.Sources = append(r.Sources, l.tokens)
+	return nil
+}
+
+// storeFor returns the store in force if its settings are the same, else a new one.
+func (g *gate) storeFor(r policyfile.Redis) (*redisquota.Store, error) {
+	switch {
+	case r.URL == "":
+		return nil, nil
+	case g.store != nil && r == g.file.Redis:
+		return g.store, nil
+	}
+	return redisquota.Open(redisquota.Config{URL: r.URL, Prefix: r.Prefix, Deadline: r.Deadline, Replicas: r.Replicas})
+}
+
+// commit puts what was loaded in force.
+func (g *gate) commit(ctx context.Context, l *loaded) {
+	for _, w := range l.file.Warnings {
+		g.log.Warn("policies", "warning", w.Error())
+	}
+	old := g.store
+	g.file, g.store = l.file, l.store
+	g.door.Reload(l.settings)
+	h := g.routes()
+	g.handler.Store(&h)
+	g.stop()
+	g.stop = startFetch(ctx, l, g.log)
+	if old != nil && old != g.store {
+		old.Close()
+	}
+}
+
+// startFetch keeps the keys of tokens fresh; call what it returns to end that.
+func startFetch(ctx context.Context, l *loaded, log *slog.Logger) (stop func()) {
+	if l.fetch == nil {
+		return func() {}
+	}
+	l.fetch.Failed = func(err error) { log.Warn("keys of tokens", "error", err.Error()) }
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{}) // closed by the goroutine that fetches
+	go func() {
+		defer close(ended)
+		l.fetch.Run(ctx, l.tokens)
+	}()
+	return func() { cancel(); <-ended }
+}
+
+func (g *gate) close() {
+	g.stop()
+	if g.store != nil {
+		g.store.Close()
+	}
+}
+
+// routes is the handler of the file in force.
+func (g *gate) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/check", g.door.Check())
+	if g.file.Upstream != nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.MaxIdleConnsPerHost = 256
+		transport.Proxy = nil
+		failed := func(r *http.Request, err error) {
+			g.log.Warn("the service did not answer", "method", r.Method, "error", err.Error())
+		}
+		proxy := g.door.Middleware(g.door.Proxy(g.file.Upstream, transport, failed))
+		if len(g.file.Proxies.Trusted) == 0 {
+			return proxy // nobody may ask: /check is the service's own
+		}
+		return checkOr{mux, proxy}
+	}
+	return mux
+}
+
+// checkOr serves /check itself and forwards the rest as it came: a mux would
+// redirect paths that are not clean.
+type checkOr struct{ check, proxy http.Handler }
+
+func (c checkOr) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/check" {
+		c.check.ServeHTTP(w, r)
+		return
+	}
+	c.proxy.ServeHTTP(w, r)
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*g.handler.Load()).ServeHTTP(w, r) }
