@@ -137,7 +137,7 @@ func (j *Journal) recover(ctx context.Context) error {
 	state.Epoch = mine.epoch
 	j.epoch = mine.epoch
 	j.state.Store(state)
-	j.ready(ctx, triggers, mine, newest)
+	j.ready(triggers, mine, newest)
 	j.outcomes.decided = slices.Collect(maps.Keys(state.Decided)) // the caller owns the map
 	return j.startTail(ctx, triggers)
 }
@@ -160,7 +160,7 @@ func (j *Journal) checkNewest(ctx context.Context, triggers, outcomes span) erro
 }
 
 // ready makes the parts that write.
-func (j *Journal) ready(ctx context.Context, triggers span, mine epochRecord, newest *found) {
+func (j *Journal) ready(triggers span, mine epochRecord, newest *found) {
 	j.durable.raise(triggers.last)
 	j.trim = &trimmer{j: j, wake: make(chan struct{}, 1)}
 	j.append = &appender{j: j, prev: triggers.last, wake: make(chan struct{}, 1), ended: make(chan struct{})}

@@ -24,7 +24,10 @@ func recoverState(ctx context.Context, l *link, e *epochs, newest *found, trigge
 		return nil, &Damage{Stream: heldStream, From: held.last + 1, To: known, What: "OUTCOMES knows them, HELD ends before"}
 	}
 	s := f.state()
-	s.Crashed = newest == nil && outcomes.last > 0 || newest != nil && !(newest.Clean && newest.last == outcomes.last)
+	s.Crashed = outcomes.last > 0
+	if newest != nil {
+		s.Crashed = !newest.Clean || newest.last != outcomes.last
+	}
 	return s, nil
 }
 

@@ -93,7 +93,7 @@ func Repair(ctx context.Context, o RepairOptions) (*RepairReport, error) {
 		return nil, err
 	}
 	m := &mender{o: o, work: filepath.Join(o.Dir, mendingDir), known: known{names: make(map[string]named), held: make(map[uint64][]DeliveryKey)}}
-	defer os.RemoveAll(m.work)
+	defer func() { _ = os.RemoveAll(m.work) }() // what is left of it does not matter
 	if err := m.copy(); err != nil {
 		return nil, err
 	}
@@ -272,11 +272,18 @@ func (k *known) outcome(r blockRecord) {
 		_, recs, err := decodeRecords(r.data)
 		k.fail(err)
 		for i := range recs {
-			k.position(recs[i].Position)
-			if recs[i].Kind == Held {
-				k.heldTo = max(k.heldTo, recs[i].Ref)
-			}
+			k.record(&recs[i])
 		}
+	}
+}
+
+func (k *known) record(r *Record) {
+	k.position(r.Position)
+	for _, p := range r.Positions {
+		k.position(p)
+	}
+	if r.Kind == Held {
+		k.heldTo = max(k.heldTo, r.Ref)
 	}
 }
 
@@ -405,7 +412,7 @@ func (m *mender) state(ctx context.Context) (err error) {
 		return err
 	}
 	j.epoch = mine.epoch
-	j.ready(ctx, triggers, mine, newest)
+	j.ready(triggers, mine, newest)
 	j.tasks.start(j.outcomes.run)
 	return m.settle(ctx, j, f)
 }
