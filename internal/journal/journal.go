@@ -21,7 +21,7 @@ var (
 	ErrTooLarge    = errors.New("journal: trigger too large")                    // 413
 	ErrTrimmed     = errors.New("journal: no longer kept")                       // 410
 	ErrNotFound    = errors.New("journal: no such record")
-	ErrLocked      = errors.New("journal: data directory is in use by another process")
+	ErrLocked      = errors.New("journal: in use by another process")
 	ErrDamaged     = errors.New("journal: damaged")
 	ErrLowDisk     = errors.New("journal: too little free space")
 	ErrClosed      = errors.New("journal: closed")
