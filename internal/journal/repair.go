@@ -1,8 +1,10 @@
 package journal
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,7 +94,7 @@ func Repair(ctx context.Context, o RepairOptions) (*RepairReport, error) {
 	if err := finishRepair(o.Dir); err != nil {
 		return nil, err
 	}
-	m := &mender{o: o, work: filepath.Join(o.Dir, mendingDir), known: known{names: make(map[string]named), held: make(map[uint64][]DeliveryKey)}}
+	m := &mender{o: o, work: filepath.Join(o.Dir, mendingDir), known: known{names: make(map[string]named), markers: make(map[string]uint64), held: make(map[uint64][]DeliveryKey)}}
 	defer func() { _ = os.RemoveAll(m.work) }() // what is left of it does not matter
 	if err := m.copy(); err != nil {
 		return nil, err
@@ -175,15 +177,17 @@ type known struct {
 	assembly assembly
 	newest   *found // complete checkpoint
 
-	held  map[uint64][]DeliveryKey // what the messages of HELD hold
-	names map[string]named         // of registry records, by key
-	err   error
+	held    map[uint64][]DeliveryKey // what the messages of HELD hold
+	names   map[string]named         // of registry records, by key
+	markers map[string]uint64        // the revisions that TRIGGERS announces, by kind and id
+	err     error
 }
 
 // named is a part of a registry record.
 type named struct {
 	ID     string `json:"id"`
 	Tenant string `json:"tenant"`
+	seq    uint64
 }
 
 // blocks mends all files.
@@ -216,7 +220,7 @@ func (m *mender) blocks() error {
 		m.lost[stream] = all[stream].lost
 	}
 	m.first, m.firstOutcome = all[triggersStream].first, all[outcomesStream].first
-	return m.known.registry()
+	return m.known.registry(all["KV_"+registryBucket])
 }
 
 func (m *mender) salvage(stream, dir string) *salvage {
@@ -243,10 +247,19 @@ func (k *known) fail(err error) {
 
 // pack takes in a message of TRIGGERS.
 func (k *known) pack(r blockRecord) {
-	_, h, err := decodeHeader(r.data)
-	k.fail(err)
-	k.order(triggersStream, r.seq, h)
-	k.outcomes = max(k.outcomes, h.other)
+	p, err := decodePack(r.seq, time.Time{}, r.data)
+	if err != nil {
+		k.fail(damagedAt(triggersStream, r.seq, err))
+		return
+	}
+	k.order(triggersStream, r.seq, p.header)
+	k.outcomes = max(k.outcomes, p.header.other)
+	for i := range p.Entries {
+		if m := p.Entries[i].Marker; m != nil && m.Kind != padMarker {
+			of := m.Kind + " " + m.ID
+			k.markers[of] = max(k.markers[of], m.Revision)
+		}
+	}
 }
 
 func (k *known) order(stream string, seq uint64, h header) {
@@ -350,24 +363,60 @@ func (k *known) registryRecord(r blockRecord) {
 	if !ok {
 		return
 	}
-	var n named
+	n := named{seq: r.seq}
 	if json.Unmarshal(r.data, &n) == nil {
 		k.names[key] = n
 	}
 }
 
-// registry makes sure that no record is missing: what it said cannot be found out.
-func (k *known) registry() error {
-	for _, kind := range []string{kindTenant, kindSubscription} {
-		n := uint32(0)
-		for key := range k.names {
-			if strings.HasPrefix(key, kind+".") {
-				n++
+// registryKeys returns the keys of the records that stand in what was cut out, as far as their heads can be read.
+func registryKeys(data []byte) (keys []string) {
+	prefix := []byte("$KV." + registryBucket + ".")
+	for i := 2; i < len(data); i++ {
+		n := int(binary.LittleEndian.Uint16(data[i-2:]))
+		if bytes.HasPrefix(data[i:], prefix) && n > len(prefix) && i+n <= len(data) {
+			keys = append(keys, string(data[i+len(prefix):i+n]))
+		}
+	}
+	return keys
+}
+
+// registry makes sure that no record is missing, or is an older one than it should be: what it said cannot be
+// found out. What was cut out may be older ones alone.
+func (k *known) registry(s *salvage) error {
+	lost := func(key string) error {
+		return fmt.Errorf("%w: the registry's record %s is lost: restore the directory from a backup", ErrBeyondRepair, key)
+	}
+	if s == nil {
+		return lost("of every tenant and subscription")
+	}
+	for _, c := range s.cut {
+		keys := registryKeys(c.data)
+		if len(keys) == 0 && !c.end {
+			return lost("of an unknown tenant or subscription")
+		}
+		for _, key := range keys {
+			if k.names[key].seq <= c.after && !c.end {
+				return lost(key)
 			}
 		}
+	}
+	revisions := make(map[string]uint64)
+	count := make(map[string]uint32)
+	for key, n := range k.names {
+		kind, _, _ := strings.Cut(key, ".")
+		count[kind]++
+		revisions[kind+" "+n.ID] = n.seq
+	}
+	for of, revision := range k.markers {
+		if revisions[of] < revision {
+			return lost(of)
+		}
+	}
+	for kind, n := range count {
 		for i := range n {
 			if _, ok := k.names[recordKey(kind, i)]; !ok {
-				return fmt.Errorf("%w: the registry's record %s is lost: restore the directory from a backup", ErrBeyondRepair, recordKey(kind, i))
+				return lost(recordKey(kind, i))
 			}
 		}
 	}

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/minio/highwayhash"
 )
@@ -61,7 +59,7 @@ func appendBlockRecord(b []byte, stream string, block int, seq uint64, at int64,
 
 // soundRecord takes the first record off data, if its checksum is right.
 func soundRecord(stream string, block int, data []byte) (r blockRecord, ok bool) {
-	n, _, _ := cutRecord(data)
+	n := cutRecord(data)
 	if n == 0 {
 		return r, false
 	}
@@ -99,7 +97,14 @@ type salvage struct {
 	end     int   // number of the newest block
 	lost    []lostRange
 	found   []RepairDamage
-	changed bool
+	cut     []cutOut
+}
+
+// cutOut is what was cut out behind the sequence after.
+type cutOut struct {
+	after uint64
+	data  []byte
+	end   bool // of the newest block
 }
 
 type lostRange struct{ from, to uint64 }
@@ -111,7 +116,7 @@ func (s *salvage) run() error {
 		return err
 	}
 	for i, f := range files {
-		s.end, _ = strconv.Atoi(strings.TrimSuffix(filepath.Base(f), ".blk"))
+		s.end = blockNumber(f)
 		data, err := os.ReadFile(f)
 		if err != nil {
 			return fmt.Errorf("journal: %w", err)
@@ -123,15 +128,11 @@ func (s *salvage) run() error {
 		if bytes.Equal(kept, data) {
 			continue
 		}
-		s.changed = true
 		if err := writeDurable(f, kept, 0o600); err != nil {
 			return err
 		}
 	}
-	if s.changed {
-		return s.forget()
-	}
-	return nil
+	return s.forget()
 }
 
 // forget removes what the server has written down of its blocks: it reads them anew.
@@ -161,23 +162,20 @@ func (s *salvage) block(data []byte, newest bool) (kept []byte, err error) {
 			what = fmt.Sprintf("the end of %d.blk was not written completely: %d bytes", s.end, next-at)
 		}
 		s.found = append(s.found, RepairDamage{Stream: s.stream, What: what, Mend: "cut out"})
+		s.cut = append(s.cut, cutOut{after: s.last, data: data[at:next], end: newest && next == len(data)})
 		at = next
 	}
 	return kept, nil
 }
 
-// resume returns where the next sound record begins, or the end.
-func (s *salvage) resume(data []byte, from int) int {
-	for i := from; i+recordLeast <= len(data); i++ {
-		head := data[i+recordHead:]
-		if !bytes.HasPrefix(head, []byte("fairlane.")) && !bytes.HasPrefix(head, []byte("$KV.")) {
-			continue
-		}
-		if r, ok := soundRecord(s.stream, s.end, data[i:]); ok && s.follows(r) {
+// resume returns where the next sound record begins that can stand there, or the end.
+func (s *salvage) resume(data []byte, i int) int {
+	for ; ; i++ {
+		i = nextRecord(s.stream, s.end, data, i)
+		if r, ok := soundRecord(s.stream, s.end, data[i:]); !ok || s.follows(r) {
 			return i
 		}
 	}
-	return len(data)
 }
 
 // follows reports whether a sound record can stand behind what was kept.
@@ -263,7 +261,6 @@ func (s *salvage) extend(to uint64) error {
 	if err != nil {
 		return err
 	}
-	s.changed = true
 	return errors.Join(writeDurable(file, kept, 0o600), s.forget())
 }
 

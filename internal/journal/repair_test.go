@@ -61,7 +61,7 @@ func (d damagedLog) record(t *testing.T, stream string, n int) (file string, dat
 		t.Fatal(err)
 	}
 	for {
-		size, _, _ = cutRecord(data[at:])
+		size = cutRecord(data[at:])
 		if size == 0 {
 			t.Fatalf("%s has no record %d", stream, n)
 		}
@@ -344,6 +344,54 @@ func TestRepairOfASoundDirectoryDoesNothing(t *testing.T) {
 	}
 	if !mapsEqual(before, contents(t, d.dir)) {
 		t.Error("something was changed")
+	}
+}
+
+// What a record of the registry said cannot be found out; an older one of the same record does not matter.
+func TestRepairNeedsTheRegistry(t *testing.T) {
+	base := t.TempDir()
+	j := open(t, testOptions(base))
+	for _, id := range []string{"a", "b"} {
+		if _, _, err := j.Registry().PutTenant(t.Context(), Tenant{ID: id, Tier: "default"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := j.Registry().PutTenant(t.Context(), Tenant{ID: "a", Name: "new", Tier: "default"}); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, j, j.Record(rec(Dropped, 1, mustAppend(t, j, trigger(1)).Position, 0)))
+	crashed := crashCopy(t, base)
+	closeJournal(t, j)
+	const bucket = "KV_" + registryBucket
+	n, mended := 0, 0
+	_, data, _, _ := damagedLog{dir: crashed}.record(t, bucket, 0)
+	for at := 0; at < len(data); at += cutRecord(data[at:]) {
+		n++
+	}
+	for i := range n {
+		d := damagedLog{dir: crashCopy(t, crashed)}
+		d.flip(t, bucket, i)
+		if i < n-1 { // the last one may have been cut by the crash
+			openFails(t, testOptions(d.dir))
+		}
+		_, err := Repair(t.Context(), RepairOptions{Dir: d.dir, Apply: true})
+		if err == nil {
+			mended++
+			j := open(t, testOptions(d.dir))
+			if a, ok := j.Registry().Tenant("a"); !ok || a.Name != "new" || len(j.Registry().Tenants()) != 2 {
+				t.Errorf("record %d of %d: %+v", i, n, j.Registry().Tenants())
+			}
+			closeJournal(t, j)
+		} else if !errors.Is(err, ErrBeyondRepair) {
+			t.Errorf("record %d of %d: %v", i, n, err)
+		}
+		t.Logf("record %d of %d: %v", i, n, err)
+		if i == n-1 && err == nil {
+			t.Error("the newest record is lost, and nobody noticed")
+		}
+	}
+	if mended == 0 || mended == n {
+		t.Errorf("%d of %d mended", mended, n)
 	}
 }
 
