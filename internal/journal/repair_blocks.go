@@ -2,12 +2,14 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/minio/highwayhash"
 )
@@ -219,13 +221,14 @@ func (s *salvage) fill(kept []byte, to uint64, next *blockRecord) ([]byte, error
 	if to-from >= padMost {
 		return nil, fmt.Errorf("journal: %s: %d messages are missing: that is no damage that can be mended", s.stream, to-s.last)
 	}
+	at := s.time(next)
 	for seq := from; seq <= to; seq++ {
 		subject, data := s.pad(seq, nil)
 		if seq == to {
 			subject, data = s.pad(seq, next)
 		}
-		kept = appendBlockRecord(kept, s.stream, s.end, seq, s.at, subject, data)
-		s.visit(blockRecord{seq: seq, at: s.at, subject: subject, data: data})
+		kept = appendBlockRecord(kept, s.stream, s.end, seq, at, subject, data)
+		s.visit(blockRecord{seq: seq, at: at, subject: subject, data: data})
 	}
 	if s.first == 0 {
 		s.first = from
@@ -233,6 +236,14 @@ func (s *salvage) fill(kept []byte, to uint64, next *blockRecord) ([]byte, error
 	s.last = to
 	s.lose(from, to)
 	return kept, nil
+}
+
+// time is what a filling gets: that of its neighbour before, or behind; the server takes none without.
+func (s *salvage) time(next *blockRecord) int64 {
+	if s.at == 0 && next != nil {
+		return next.at
+	}
+	return cmp.Or(s.at, time.Now().UnixNano())
 }
 
 func (s *salvage) lose(from, to uint64) {
@@ -256,7 +267,7 @@ func (s *salvage) extend(to uint64) error {
 		kept, err = s.fill(kept, to, nil)
 	} else {
 		s.lose(s.last+1, to)
-		kept, s.last, err = appendBlockRecord(kept, s.stream, s.end, to|seqErased, s.at, "", nil), to, nil
+		kept, s.last, err = appendBlockRecord(kept, s.stream, s.end, to|seqErased, s.time(nil), "", nil), to, nil
 	}
 	if err != nil {
 		return err
