@@ -83,6 +83,7 @@ func newRoot() *cobra.Command {
 		newGateCmd(),
 		newBenchCmd(),
 		newPlanCmd(),
+		newRepairCmd(),
 		newSimCmd(),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
