@@ -42,6 +42,7 @@ type Server struct {
 	StopGrace   time.Duration // how long requests in flight may finish at a stop
 	MaxBody     int64         // bytes of one trigger's payload
 	OpenMetrics bool          // GET /metrics without a key
+	MetricsTop  int64         // lanes and tenants with series of their own, by each ranking
 }
 
 // Data is where state lives.
@@ -138,7 +139,7 @@ func Parse(name string, data []byte, env Env) (*Config, error) {
 // Default is the configuration of an empty file.
 func Default() *Config {
 	return &Config{
-		Server:    Server{Listen: ":8080", StopGrace: 20 * time.Second, MaxBody: 1 << 20},
+		Server:    Server{Listen: ":8080", StopGrace: 20 * time.Second, MaxBody: 1 << 20, MetricsTop: 20},
 		Data:      Data{Dir: "./data", MaxBytes: 20 << 30, Ballast: 256 << 20},
 		Retention: Retention{History: 3 * day, Dead: 30 * day},
 		Slots:     1200,

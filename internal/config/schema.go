@@ -38,6 +38,7 @@ func schema(c *Config, env Env) []field {
 		duration("server.stop_grace", "how long requests in flight may finish at a stop", 0, time.Hour, &s.StopGrace),
 		size("server.max_body", "greatest payload of a trigger", 1, 6<<20, &s.MaxBody),
 		boolean("server.open_metrics", "GET /metrics without a key", &s.OpenMetrics),
+		whole("server.metrics_top", "lanes and tenants with series of their own, by traffic, by saturation and by rejections; 0 is none", 0, 200, ref(&s.MetricsTop)),
 
 		text("data.dir", "directory of the log", "a directory name", notEmpty, &d.Dir),
 		size("data.max_bytes", "size of the log on disk", 160<<20, 64<<40, &d.MaxBytes),

@@ -24,6 +24,8 @@ type lane struct {
 	cap     int
 	dress   dress
 	removed bool
+	denied  uint64 // fresh deliveries that were not sent at once
+	near    int    // waiting in the last tenth of the horizon, at the last look
 	backlog backlog
 	dead    []ref
 	size    int // references, as counted in Fanout.waiting
@@ -302,7 +304,7 @@ func (f *Fanout) removeLane(l *lane) error {
 	f.forget(l, l.backlog.len()+deliveries(l.dead))
 	f.engine.Settle(now, l.id, engine.ToPurged, uint32(deliveries(l.dead)))
 	for _, r := range l.dead {
-		f.journal.Record(f.record(l, journal.Purged, r))
+		f.write(f.record(l, journal.Purged, r))
 		f.release(r)
 	}
 	l.backlog.each(f.release)

@@ -198,6 +198,7 @@ func (s *Server) pressure(a journal.Audience) error {
 	if len(a.Tenants) == 0 {
 		return nil
 	}
+	s.metrics.refused(a.Tenants)
 	p := refuse(overQuota, "Fairlane-Tenant", "has more parked and dead than its quota; nothing was stored")
 	p.retryIn = max(soonest, time.Second)
 	return p

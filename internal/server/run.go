@@ -60,6 +60,7 @@ type Config struct {
 	Sender                delivery.Sender               // nil: HTTP, guarded by Allow; Stop closes it either way
 
 	OpenMetrics bool // GET /metrics without a key
+	MetricsTop  int  // lanes and tenants with series of their own, by each ranking; 0 means 20, negative none
 
 	roots *x509.CertPool // tests only: in place of the system's
 }
@@ -91,6 +92,7 @@ func FromFile(c *config.Config) Config {
 		ClientKey:    c.Delivery.Key,
 		Envelopes:    envelopes(c),
 		OpenMetrics:  c.Server.OpenMetrics,
+		MetricsTop:   cmp.Or(int(c.Server.MetricsTop), -1), // 0 is none
 	}
 }
 
@@ -154,6 +156,7 @@ func (c Config) withDefaults() Config {
 	c.Listen = cmp.Or(c.Listen, ":8080")
 	c.Version = cmp.Or(c.Version, "dev")
 	c.StopGrace = cmp.Or(c.StopGrace, 20*time.Second)
+	c.MetricsTop = max(cmp.Or(c.MetricsTop, defaultTop), 0)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -181,7 +184,7 @@ func (r *Running) start(ctx context.Context) (err error) {
 		}
 	}
 	r.allow(c.Allow)
-	metrics := NewMetrics(c.Version)
+	metrics := NewMetrics(c.Version, c.MetricsTop)
 	r.fanout, err = fanout.Start(ctx, fanout.Options{
 		Journal: r.journal, Sender: r.sender, Logger: c.Logger, Engine: c.Engine, Profile: c.Profile, Tiers: c.Tiers, KeepDead: c.KeepDead, Envelopes: c.Envelopes,
 		Observe: fanout.Observer{Attempt: both(metrics.Attempted, c.Observe.Attempt)},
@@ -249,9 +252,9 @@ func (r *Running) serve(m *Metrics) {
 	})
 	watch, end := context.WithCancel(context.Background())
 	r.endWatch = end
-	s := &saturation{}
-	m.watch(r.fanout, r.journal, r.journal.Registry(), s)
-	r.loops.Go(func() { watchLanes(watch, r.fanout, s) })
+	w := newWatcher(r.fanout, r.journal, m.top)
+	m.watch(r.fanout, r.journal, r.journal.Registry(), w)
+	r.loops.Go(func() { w.run(watch, r.log) })
 	r.http = newHTTP(r.server.Handler(), r.log)
 	r.loops.Go(func() {
 		if err := r.http.Serve(r.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -270,21 +273,6 @@ func newHTTP(h http.Handler, log *slog.Logger) *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
-}
-
-const sampleEvery = 5 * time.Second
-
-func watchLanes(ctx context.Context, f Fanout, s *saturation) {
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case now := <-tick.C:
-			s.sample(now, f.Lanes())
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 
