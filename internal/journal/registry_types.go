@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"crypto/sha256"
 	"maps"
 	"slices"
 	"time"
@@ -63,8 +64,21 @@ type Subscription struct {
 	Disabled string            `json:"disabled,omitempty"` // reason, e.g. "gone"
 	Created  time.Time         `json:"created"`
 	Deleted  bool              `json:"deleted,omitempty"`
-	Versions []Version         `json:"versions"` // ascending; the last is in force now
-	Revision uint64            `json:"-"`        // KV revision
+	Creation *Creation         `json:"creation,omitempty"` // nil: without an idempotency key
+	Versions []Version         `json:"versions"`           // ascending; the last is in force now
+	Revision uint64            `json:"-"`                  // KV revision
+}
+
+// Creation tells two requests to create a subscription apart: equal keys make one.
+type Creation struct {
+	Key     string `json:"key"`     // of the caller and its idempotency key
+	Request string `json:"request"` // digest of what was asked for
+}
+
+// SubscriptionID is the id of the one that is created with a key.
+func SubscriptionID(creationKey string) string {
+	sum := sha256.Sum256([]byte(creationKey))
+	return idOf(subscriptionIDPrefix, sum[:subscriptionIDDigits])
 }
 
 // Version is what a subscription matched from a position on.
