@@ -2,7 +2,10 @@ package server
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -273,4 +276,25 @@ func TestSaturationCountsLanesHighFor30Seconds(t *testing.T) {
 			t.Errorf("at %v: %d, want %d", step.at, got, step.want)
 		}
 	}
+}
+
+// number is a series' value in a scrape; 0 where there is none.
+func number(text, series string) (v float64) {
+	for line := range strings.SplitSeq(text, "\n") {
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
+			v, _ = strconv.ParseFloat(rest, 64)
+		}
+	}
+	return v
+}
+
+// answerWhen answers 200 when it is released.
+func answerWhen(release <-chan struct{}) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
 }
