@@ -220,7 +220,7 @@ func TestEveryMistakeIsRefusedWithLineFieldAndRule(t *testing.T) {
 func TestAllProblemsAreReportedInOrder(t *testing.T) {
 	_, err := Parse("f.yaml", []byte("server:\n  listen: 1\n  x: 2\ncapacity:\n  slots: 0\ntiers:\n  a: {cap: no}\n"), vars)
 	const want = `f.yaml:2:3: server.listen: must be host:port, found "1"
-f.yaml:3:3: server.x: is unknown; known here: admin_key, listen, max_body, metrics_top, open_metrics, stop_grace, tls
+f.yaml:3:3: server.x: is unknown; known here: admin_key, listen, max_body, metrics_top, open_metrics, operator, stop_grace, tls
 f.yaml:5:3: capacity.slots: must be a whole number from 1 to 1000000, found "0"
 f.yaml:7:7: tiers.a.cap: must be a whole number from 1 to 100000, found "no"`
 	if err == nil || err.Error() != want {

@@ -37,6 +37,7 @@ func schema(c *Config, env Env) []field {
 		secret("server.admin_key", "key of the admin API, at least 16 characters", env, isAdminKey, &s.AdminKey),
 		duration("server.stop_grace", "how long requests in flight may finish at a stop", 0, time.Hour, &s.StopGrace),
 		size("server.max_body", "greatest payload of a trigger", 1, 6<<20, &s.MaxBody),
+		text("server.operator", "tenant whose subscriptions to fairlane.* hear of every tenant's events; none if absent", `a tenant's id, or ""`, func(string) bool { return true }, &s.Operator),
 		boolean("server.open_metrics", "GET /metrics without a key", &s.OpenMetrics),
 		whole("server.metrics_top", "lanes and tenants with series of their own, by traffic, by saturation and by rejections; 0 is none", 0, 200, ref(&s.MetricsTop)),
 

@@ -2,10 +2,12 @@ package fanout
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/journal"
+	"github.com/fairlane-dev/fairlane/internal/topic"
 )
 
 // LaneFigures is what metrics and events look at of a lane, every few seconds.
@@ -14,8 +16,10 @@ type LaneFigures struct {
 	Subscription string
 	TenantID     string
 	Why          string        // disabled: "gone"; else ""
+	NextProbe    time.Time     // while the breaker is open
 	Denied       uint64        // fresh deliveries that were not sent at once, since the process started
 	Eligible     time.Duration // age of the oldest delivery that waits for nothing but its turn
+	Reports      bool          // it takes events of the service itself
 	Near         int           // waiting in the last tenth of the horizon, as of the last LookNear
 }
 
@@ -30,11 +34,17 @@ func (f *Fanout) Figures() (all []LaneFigures, total engine.Counters) {
 		if !l.removed {
 			all = append(all, LaneFigures{
 				LaneView: v, Subscription: l.subID, TenantID: l.tenant.name, Why: l.sub.Disabled,
-				Denied: l.denied, Eligible: eligibleFor(now, v), Near: l.near,
+				Denied: l.denied, Eligible: eligibleFor(now, v), Near: l.near, Reports: l.reports(), NextProbe: f.clock.wall(v.Probe).UTC(),
 			})
 		}
 	})
 	return all, f.engine.Stats(now).Counters
+}
+
+// reports tells whether the lane takes events of the service itself, by its newest topics.
+func (l *lane) reports() bool {
+	n := len(l.sub.Versions)
+	return n > 0 && slices.ContainsFunc(l.sub.Versions[n-1].Topics, topic.Own)
 }
 
 // LookNear counts, for every lane, what waits in the last tenth of the horizon.

@@ -141,7 +141,7 @@ func (l *lane) wants(t *journal.Trigger) bool {
 }
 
 func matches(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return topic.Match(p, name) })
+	return slices.ContainsFunc(patterns, func(p string) bool { return topic.Match(p, name) && (topic.Own(p) || !topic.Own(name)) })
 }
 
 // has reports whether the trigger has all these attributes, with these values.

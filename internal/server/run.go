@@ -58,6 +58,8 @@ type Config struct {
 	Envelopes             map[string]*envelope.Envelope // the operator's, by name
 	Sender                delivery.Sender               // nil: HTTP, guarded by Allow; Stop closes it either way
 
+	Operator string // tenant that hears of events of every tenant; "" is none
+
 	OpenMetrics bool // GET /metrics without a key
 	MetricsTop  int  // lanes and tenants with series of their own, by each ranking; 0 means 20, negative none
 
@@ -90,6 +92,7 @@ func FromFile(c *config.Config) Config {
 		ClientCert:   c.Delivery.Cert,
 		ClientKey:    c.Delivery.Key,
 		Envelopes:    envelopes(c),
+		Operator:     c.Server.Operator,
 		OpenMetrics:  c.Server.OpenMetrics,
 		MetricsTop:   cmp.Or(int(c.Server.MetricsTop), -1), // 0 is none
 	}
@@ -261,6 +264,7 @@ func (r *Running) serve(m *Metrics) {
 	watch, end := context.WithCancel(context.Background())
 	r.endWatch = end
 	w := newWatcher(r.fanout, r.journal, m.top)
+	w.seen = newEvents(r.config.Operator, r.journal, r.log).look
 	m.watch(r.fanout, r.journal, r.journal.Registry(), w)
 	r.loops.Go(func() { w.run(watch, r.log) })
 	r.http = newHTTP(r.server.Handler(), r.log)
