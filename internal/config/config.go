@@ -83,8 +83,12 @@ type Tier struct {
 	Burst   int64  // 0 exactly when Rate is unlimited or paused
 	Cap     int64
 	Backlog int64 // bytes a tenant may have parked and dead
+	CapAuto CapAuto
 	Inbound Inbound
 }
+
+// CapAuto bounds the caps that the service sets by itself. Max 0: it does not.
+type CapAuto struct{ Min, Max int64 }
 
 // Envelope is a body that subscriptions may choose instead of the payload as posted.
 type Envelope struct {

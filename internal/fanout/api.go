@@ -27,6 +27,7 @@ type Tier struct {
 	Burst   int64  // 0 means one second of the rate, at least 1
 	Cap     int    // 0 means 16; -1 is none (demo, tests)
 	Backlog int64  // bytes a tenant may have parked and dead; 0 means 2 GiB
+	CapAuto CapAuto
 	Inbound Inbound
 }
 
@@ -87,6 +88,7 @@ type LaneStatus struct {
 	HostName     string // scheme://host:port
 	Rate         string
 	Burst        int64
+	Advice       CapAdvice
 	Stopped      int // queues of an ordered lane that wait behind a dead letter
 }
 

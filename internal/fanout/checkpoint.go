@@ -26,6 +26,7 @@ func (f *Fanout) janitorLoop() {
 			f.checkpoint()
 		case <-expiry.C:
 			f.expireOld()
+			f.adaptCaps()
 		case <-move.C:
 			f.moveOld()
 			f.dropSpent()

@@ -24,7 +24,6 @@ const (
 	deadLetters          = "fairlane.dead.letters"
 	horizonNear          = "fairlane.horizon.near"
 	quotaNear            = "fairlane.quota.near"
-	capApplied           = "fairlane.cap.applied"
 )
 
 const (
