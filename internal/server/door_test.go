@@ -69,7 +69,9 @@ func TestAFloodOfPostsWaitsBehindAnothersTurn(t *testing.T) {
 		<-hold
 		return journal.Receipt{ID: "id", Position: 1}, nil
 	}}
-	_, call, _ := serveFake(t, f)
+	srv, call, _ := serveFake(t, f)
+	end := sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(end) // before the server waits for its requests
 	var posts sync.WaitGroup
 	post := func(tenant string) {
 		if got := call("POST", "/v1/triggers/a.b", "Fairlane-Tenant: "+tenant); got.status != 202 {
@@ -83,15 +85,11 @@ func TestAFloodOfPostsWaitsBehindAnothersTurn(t *testing.T) {
 		<-taken
 	}
 	posts.Go(func() { post("acme") })
-	for i := 0; ; i++ { // each place that falls free is one; acme's post may not be here before some are taken
-		hold <- struct{}{}
-		if who := <-taken; who == "acme" {
-			break
-		}
-		if i > handOver {
-			t.Fatal("acme's post waits behind the flood")
-		}
+	until(t, "acme's post waits", func() bool { _, n := srv.door.slots.Tenant("acme"); return n == 1 })
+	hold <- struct{}{} // one place falls free
+	if who := <-taken; who != "acme" {
+		t.Error("acme's post waits behind the flood")
 	}
-	close(hold)
+	end()
 	posts.Wait()
 }
