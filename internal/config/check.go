@@ -5,6 +5,7 @@ import (
 	"math"
 	"net"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -63,6 +64,9 @@ func (r *reader) checkNATS(n *NATS) {
 
 func (r *reader) checkTier(at string, t *Tier) {
 	r.checkRate(at, t.Rate, &t.Burst)
+	if t.CapAuto.Max < t.CapAuto.Min {
+		r.at(at+".cap_auto.max", "must be at least cap_auto.min")
+	}
 	if t.Inbound.Rate == "" && t.Inbound.Burst != 0 {
 		r.at(at+".inbound.burst", "needs inbound.rate")
 	}
@@ -154,3 +158,7 @@ func perSecond(rate string) int64 {
 	}
 	return int64(max(1, math.Ceil(r.PerSecond())))
 }
+
+var tenantForm = regexp.MustCompile(`\A([A-Za-z0-9_][A-Za-z0-9._:@-]{0,127})?\z`)
+
+func isTenantOrNone(s string) bool { return tenantForm.MatchString(s) }

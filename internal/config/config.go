@@ -41,6 +41,8 @@ type Server struct {
 	StopGrace   time.Duration // how long requests in flight may finish at a stop
 	MaxBody     int64         // bytes of one trigger's payload
 	OpenMetrics bool          // GET /metrics without a key
+	Operator    string        // tenant that hears of events of every tenant; "" is none
+	MetricsTop  int64         // lanes and tenants with series of their own, by each ranking
 }
 
 // Data is where state lives.
@@ -93,8 +95,12 @@ type Tier struct {
 	Burst   int64  // 0 exactly when Rate is unlimited or paused
 	Cap     int64
 	Backlog int64 // bytes a tenant may have parked and dead
+	CapAuto CapAuto
 	Inbound Inbound
 }
+
+// CapAuto bounds the caps that the service sets by itself. Max 0: it does not.
+type CapAuto struct{ Min, Max int64 }
 
 // Envelope is a body that subscriptions may choose instead of the payload as posted.
 type Envelope struct {
@@ -148,7 +154,7 @@ func Parse(name string, data []byte, env Env) (*Config, error) {
 // Default is the configuration of an empty file.
 func Default() *Config {
 	return &Config{
-		Server:    Server{Listen: ":8080", StopGrace: 20 * time.Second, MaxBody: 1 << 20},
+		Server:    Server{Listen: ":8080", StopGrace: 20 * time.Second, MaxBody: 1 << 20, MetricsTop: 20},
 		Data:      Data{Dir: "./data", MaxBytes: 20 << 30, Ballast: 256 << 20},
 		NATS:      NATS{Replicas: 3},
 		Retention: Retention{History: 3 * day, Dead: 30 * day},

@@ -56,7 +56,7 @@ func TestTheSampleIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Config{
-		Server: Server{Listen: ":9090", Cert: "c.pem", Key: "k.pem", StopGrace: 20 * time.Second, MaxBody: 1 << 20},
+		Server: Server{Listen: ":9090", Cert: "c.pem", Key: "k.pem", StopGrace: 20 * time.Second, MaxBody: 1 << 20, MetricsTop: 20},
 		Data:   Data{Dir: "./d", MaxBytes: 10 << 30, Ballast: 256 << 20, SecretKey: Secret{"FAIRLANE_SECRET_KEY", key32}},
 		NATS: NATS{URLs: []string{"tls://n1:4222", "tls://n2:4222"}, User: "fairlane", Password: Secret{"ADMIN", "an-admin-key-of-length"},
 			CA: "ca.pem", Cert: "n.pem", Key: "nk.pem", Replicas: 5},
@@ -227,7 +227,7 @@ func TestEveryMistakeIsRefusedWithLineFieldAndRule(t *testing.T) {
 func TestAllProblemsAreReportedInOrder(t *testing.T) {
 	_, err := Parse("f.yaml", []byte("server:\n  listen: 1\n  x: 2\ncapacity:\n  slots: 0\ntiers:\n  a: {cap: no}\n"), vars)
 	const want = `f.yaml:2:3: server.listen: must be host:port, found "1"
-f.yaml:3:3: server.x: is unknown; known here: admin_key, listen, max_body, open_metrics, stop_grace, tls
+f.yaml:3:3: server.x: is unknown; known here: admin_key, listen, max_body, metrics_top, open_metrics, operator, stop_grace, tls
 f.yaml:5:3: capacity.slots: must be a whole number from 1 to 1000000, found "0"
 f.yaml:7:7: tiers.a.cap: must be a whole number from 1 to 100000, found "no"`
 	if err == nil || err.Error() != want {

@@ -37,7 +37,9 @@ func schema(c *Config, env Env) []field {
 		secret("server.admin_key", "key of the admin API, at least 16 characters", env, isAdminKey, &s.AdminKey),
 		duration("server.stop_grace", "how long requests in flight may finish at a stop", 0, time.Hour, &s.StopGrace),
 		size("server.max_body", "greatest payload of a trigger", 1, 6<<20, &s.MaxBody),
+		text("server.operator", "tenant whose subscriptions to fairlane.* hear of every tenant's events; none if absent", `1 to 128 letters, digits and . _ : @ -, or ""`, isTenantOrNone, &s.Operator),
 		boolean("server.open_metrics", "GET /metrics without a key", &s.OpenMetrics),
+		whole("server.metrics_top", "lanes and tenants with series of their own, by traffic, by saturation and by rejections; 0 is none", 0, 200, ref(&s.MetricsTop)),
 
 		text("data.dir", "directory of the log", "a directory name", notEmpty, &d.Dir),
 		size("data.max_bytes", "size of the log on disk", 160<<20, 64<<40, &d.MaxBytes),
@@ -93,6 +95,8 @@ func tierFields(name string, t *Tier) []field {
 		rate(at+"rate", "attempts to one subscription; 0 is paused", &t.Rate),
 		optional(whole(at+"burst", "at once, from a full bucket; one second's worth if absent", 1, 1e9, ref(&t.Burst))),
 		whole(at+"cap", "requests in flight to one subscription", 1, 100_000, ref(&t.Cap)),
+		optional(whole(at+"cap_auto.min", "the service sets caps by what it measures, for subscriptions without one of their own: from this", 1, 100_000, ref(&t.CapAuto.Min))),
+		optional(whole(at+"cap_auto.max", "to this; not at all if absent", 1, 100_000, ref(&t.CapAuto.Max))),
 		size(at+"backlog", "payload bytes a tenant may have parked and dead", 1<<20, 64<<40, &t.Backlog),
 		rate(at+"inbound.rate", "triggers that a tenant may post with its own keys", &in.Rate),
 		optional(whole(at+"inbound.burst", "at once", 1, 1e9, ref(&in.Burst))),

@@ -111,8 +111,9 @@ func (f *Fanout) offer(now time.Duration, l *lane, t *journal.Trigger, born time
 	switch v.Kind {
 	case engine.Send:
 		l.backlog.occupy(q)
-		f.start(&attempt{lane: l, queue: q, pos: t.Position, trigger: t, ticket: v.Ticket, limit: v.Limit, remaining: v.Remaining})
+		f.start(&attempt{lane: l, queue: q, pos: t.Position, trigger: t, ticket: v.Ticket, limit: v.Limit, remaining: v.Remaining, granted: now})
 	case engine.Park:
+		l.denied++
 		f.parkFresh(now, l, t, v)
 	case engine.Bury:
 		r := newRef(t.Position, f.clock.ms(now), 0, v.Reason, flagRecorded).in(q)
@@ -120,19 +121,23 @@ func (f *Fanout) offer(now time.Duration, l *lane, t *journal.Trigger, born time
 		l.dead = append(l.dead, r)
 		f.resize(l)
 		f.stateOrder(now, l)
-		f.journal.Record(f.record(l, journal.Dead, r))
+		f.write(f.record(l, journal.Dead, r))
 	case engine.Drop:
 		kind := journal.Dropped
 		if l.removed {
 			kind = journal.Cancelled
+		} else {
+			l.denied++
+			f.ends.refused++
 		}
-		f.journal.Record(f.record(l, kind, newRef(t.Position, f.clock.ms(now), 0, v.Reason, 0)))
+		f.write(f.record(l, kind, newRef(t.Position, f.clock.ms(now), 0, v.Reason, 0)))
 	}
 }
 
 // parkFresh puts a first offer into the backlog. Its record is written only if it still
 // waits after a flush. Over the tenant's quota it is dead at once, as a record alone.
 func (f *Fanout) parkFresh(now time.Duration, l *lane, t *journal.Trigger, v engine.Verdict) {
+	f.ends.parked++
 	tn := l.tenant
 	if tn.bytes >= float64(tn.tier.Backlog) {
 		r := newRef(t.Position, f.clock.ms(now), 0, engine.OverQuota, flagRecorded).in(l.queueOf(t))
@@ -141,7 +146,7 @@ func (f *Fanout) parkFresh(now time.Duration, l *lane, t *journal.Trigger, v eng
 		l.dead = append(l.dead, r)
 		f.resize(l)
 		f.stateOrder(now, l)
-		f.journal.Record(f.record(l, journal.Dead, r))
+		f.write(f.record(l, journal.Dead, r))
 		return
 	}
 	r := newRef(t.Position, f.clock.ms(now), v.Attempt, v.Reason, 0).in(l.queueOf(t))

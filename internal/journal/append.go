@@ -19,8 +19,9 @@ const (
 type appender struct {
 	j       *Journal
 	tail    *tail
-	ready   atomic.Bool // the key index is complete: keyed posts are let in
-	trouble fault       // why writes are refused
+	ready   atomic.Bool   // the key index is complete: keyed posts are let in
+	trouble fault         // why writes are refused
+	packs   atomic.Uint64 // written
 
 	mu     sync.Mutex
 	queue  []*posted
@@ -308,6 +309,7 @@ func answerAll(batch []*posted, err error) {
 
 // stored notes the newest durable position.
 func (a *appender) stored(last Position) {
+	a.packs.Add(1)
 	a.prev = last.Seq()
 	a.j.newest.Store(uint64(last))
 	a.j.durable.raise(a.prev)

@@ -169,6 +169,9 @@ type Status struct {
 	UnflushedFor  time.Duration // age of the oldest unflushed record
 	FlushLast     time.Duration
 	Flushes       uint64
+	FlushTime     time.Duration // all of them together
+	Packs         uint64        // synced writes of triggers
+	Oldest        time.Time     // of the triggers kept; zero: none
 	Free, Total   int64
 	Epoch         uint64
 	KeyWindow     time.Duration // how far back a used key is recognised now

@@ -74,6 +74,7 @@ func openStream(ctx context.Context, js jetstream.JetStream, want jetstream.Stre
 type span struct {
 	first, last uint64
 	bytes, max  int64
+	oldest      time.Time // of the first; zero where there is none
 }
 
 // whole is span for a stream in which nothing of ours ever removes a message: a gap is Damage.
@@ -99,7 +100,7 @@ func (l *link) state(ctx context.Context, name string) (s span, deleted int, err
 		return span{}, 0, unanswered(name, err)
 	}
 	info := st.CachedInfo()
-	return span{info.State.FirstSeq, info.State.LastSeq, int64(info.State.Bytes), info.Config.MaxBytes}, info.State.NumDeleted, nil
+	return span{info.State.FirstSeq, info.State.LastSeq, int64(info.State.Bytes), info.Config.MaxBytes, info.State.FirstTime}, info.State.NumDeleted, nil
 }
 
 // Damage is what ErrDamaged stands for: the messages From to To of Stream are missing or cannot be

@@ -298,7 +298,7 @@ func (s *Server) eventTrigger(r *http.Request, e *event, path, key, at string) (
 	e.attributes = append(e.attributes, more...)
 	e.check(o)
 	t := &journal.Trigger{Topic: cmp.Or(path, e.attribute("type")), ContentType: e.contentType, Producer: c.id, Key: key, Payload: e.data, Attributes: e.attributes}
-	if _, test := topic.TestOf(t.Topic); path == "" && (test || !topic.Valid(t.Topic)) {
+	if path == "" && (topic.Own(t.Topic) || !topic.Valid(t.Topic)) {
 		o.bad("type", "must be a topic: "+topic.Rule)
 	}
 	if len(o.problems) > 0 {

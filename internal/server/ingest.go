@@ -135,8 +135,8 @@ func checkTopic(name string) error {
 	if !topic.Valid(name) {
 		return refuse(invalid, "topic", "must be "+topic.Rule)
 	}
-	if _, test := topic.TestOf(name); test {
-		return refuse(invalid, "topic", "must not be one of a test trigger: post to the subscription's /test")
+	if topic.Own(name) {
+		return refuse(invalid, "topic", "must not begin with fairlane., which is the service's own; a test trigger is made by the subscription's /test")
 	}
 	return nil
 }
@@ -247,6 +247,7 @@ func (s *Server) pressure(a journal.Audience) error {
 	if len(a.Tenants) == 0 {
 		return nil
 	}
+	s.metrics.refused(a.Tenants)
 	p := refuse(overQuota, "Fairlane-Tenant", "has more parked and dead than its quota; nothing was stored")
 	p.retryIn = max(soonest, time.Second)
 	return p

@@ -60,7 +60,10 @@ type Config struct {
 	Envelopes             map[string]*envelope.Envelope // the operator's, by name
 	Sender                delivery.Sender               // nil: HTTP, guarded by Allow; Stop closes it either way
 
+	Operator string // tenant that hears of events of every tenant; "" is none
+
 	OpenMetrics bool // GET /metrics without a key
+	MetricsTop  int  // lanes and tenants with series of their own, by each ranking; 0 means 20, negative none
 
 	roots *x509.CertPool // tests only: in place of the system's
 }
@@ -92,7 +95,9 @@ func FromFile(c *config.Config) Config {
 		ClientCert:   c.Delivery.Cert,
 		ClientKey:    c.Delivery.Key,
 		Envelopes:    envelopes(c),
+		Operator:     c.Server.Operator,
 		OpenMetrics:  c.Server.OpenMetrics,
+		MetricsTop:   cmp.Or(int(c.Server.MetricsTop), -1), // 0 is none
 	}
 }
 
@@ -109,7 +114,7 @@ func cluster(n *config.NATS) *journal.Cluster {
 func tiers(c *config.Config) map[string]fanout.Tier {
 	out := make(map[string]fanout.Tier, len(c.Tiers))
 	for name, t := range c.Tiers {
-		out[name] = fanout.Tier{Name: name, Weight: int(t.Weight), Rate: t.Rate, Burst: t.Burst, Cap: int(t.Cap), Backlog: t.Backlog,
+		out[name] = fanout.Tier{Name: name, Weight: int(t.Weight), Rate: t.Rate, Burst: t.Burst, Cap: int(t.Cap), Backlog: t.Backlog, CapAuto: fanout.CapAuto{Min: int(t.CapAuto.Min), Max: int(t.CapAuto.Max)},
 			Inbound: fanout.Inbound{Rate: t.Inbound.Rate, Burst: t.Inbound.Burst, Share: int(t.Inbound.Share)}}
 	}
 	return out
@@ -173,6 +178,7 @@ func (c Config) withDefaults() Config {
 	c.Listen = cmp.Or(c.Listen, ":8080")
 	c.Version = cmp.Or(c.Version, "dev")
 	c.StopGrace = cmp.Or(c.StopGrace, 20*time.Second)
+	c.MetricsTop = max(cmp.Or(c.MetricsTop, defaultTop), 0)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -203,7 +209,7 @@ func (r *Running) start(ctx context.Context) (err error) {
 		}
 	}
 	r.allow(c.Allow)
-	metrics := NewMetrics(c.Version)
+	metrics := NewMetrics(c.Version, c.MetricsTop)
 	r.fanout, err = fanout.Start(ctx, fanout.Options{
 		Journal: r.journal, Sender: r.sender, Logger: c.Logger, Engine: c.Engine, Profile: c.Profile, Tiers: c.Tiers, KeepDead: c.KeepDead, Envelopes: c.Envelopes,
 		Observe: fanout.Observer{Attempt: both(metrics.Attempted, c.Observe.Attempt)},
@@ -271,9 +277,10 @@ func (r *Running) serve(m *Metrics) {
 	})
 	watch, end := context.WithCancel(context.Background())
 	r.endWatch = end
-	s := &saturation{}
-	m.watch(r.fanout, r.journal, r.journal.Registry(), s)
-	r.loops.Go(func() { watchLanes(watch, r.fanout, s) })
+	w := newWatcher(r.fanout, r.journal, m.top)
+	w.seen = newEvents(r.config.Operator, r.journal, r.log).look
+	m.watch(r.fanout, r.journal, r.journal.Registry(), w)
+	r.loops.Go(func() { w.run(watch, r.log) })
 	r.loops.Go(func() {
 		select {
 		case <-r.journal.Superseded():
@@ -299,21 +306,6 @@ func newHTTP(h http.Handler, log *slog.Logger) *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
-}
-
-const sampleEvery = 5 * time.Second
-
-func watchLanes(ctx context.Context, f Fanout, s *saturation) {
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case now := <-tick.C:
-			s.sample(now, f.Lanes())
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

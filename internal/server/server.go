@@ -39,6 +39,8 @@ type Fanout interface {
 	Lane(subscription string) (fanout.LaneStatus, bool)
 	Tenants() []fanout.TenantStatus
 	Stats() fanout.Stats
+	Figures() ([]fanout.LaneFigures, engine.Counters)
+	LookNear() error
 	ParkedOf(subscription string, after journal.Position, limit int, pass func(engine.Reason) bool) ([]fanout.Parked, error)
 	Pressure(tenant string) (retryIn time.Duration, over bool)
 	Ready() error
