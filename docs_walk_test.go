@@ -2,9 +2,12 @@ package fairlane_test
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -181,4 +184,56 @@ func each(text string) string {
 func TestTheFirstStepsAreAsPrinted(t *testing.T) {
 	w := startWalk(t)
 	w.walk(t, "first-steps.md")
+}
+
+// serve starts the service for pages that do not say how.
+func (w *walker) serve(t *testing.T) {
+	t.Helper()
+	w.step(t, "start", "export FAIRLANE_ADMIN_KEY=walk-admin-key-0123456789; fairlane serve --dev > fairlane.log 2>&1 &\n"+
+		"curl -s --retry 20 --retry-connrefused --retry-delay 1 http://127.0.0.1:8080/readyz", `{"ready":true}`)
+}
+
+// Files are applied as the page shows it.
+func TestTheApplyPageIsAsPrinted(t *testing.T) {
+	w := startWalk(t)
+	w.serve(t)
+	w.walk(t, "apply.md")
+}
+
+// Moves from other systems go as the page shows it; a stand-in answers for their APIs.
+func TestTheMigrationPageIsAsPrinted(t *testing.T) {
+	const samples = "internal/importer/testdata/"
+	answers := http.NewServeMux()
+	old := httptest.NewServer(answers)
+	t.Cleanup(old.Close)
+	walk := startWalk(t, "SVIX_API="+old.URL, "SVIX_TOKEN=x", "CONVOY_API="+old.URL, "CONVOY_KEY=x", "CONVOY_PROJECT=p1")
+	file := func(pattern, name string) {
+		answers.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
+			ids := strings.NewReplacer("{app}", r.PathValue("app"), "{endpoint}", r.PathValue("endpoint"))
+			data, err := os.ReadFile(samples + ids.Replace(name))
+			if err != nil {
+				http.NotFound(w, r)
+				return
+			}
+			io.WriteString(w, walk.there.Replace(string(data)))
+		})
+	}
+	file("/api/v1/app", "svix/applications.json")
+	file("/api/v1/app/{app}/endpoint", "svix/endpoints/{app}.json")
+	for path, dir := range map[string]string{"secret": "secrets", "headers": "headers", "transformation": "transformations"} {
+		file("/api/v1/app/{app}/endpoint/{endpoint}/"+path, "svix/"+dir+"/{endpoint}.json")
+	}
+	var convoy map[string]json.RawMessage
+	data, err := os.ReadFile(samples + "convoy.json")
+	if err == nil {
+		err = json.Unmarshal(data, &convoy)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, part := range map[string]string{"": "project", "/endpoints": "endpoints", "/subscriptions": "subscriptions"} {
+		answers.HandleFunc("GET /api/v1/projects/p1"+path, func(w http.ResponseWriter, _ *http.Request) { w.Write(convoy[part]) })
+	}
+	walk.serve(t)
+	walk.walk(t, "migrating.md")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -205,7 +206,7 @@ func valueText(field string, v any) string {
 		if u, err := url.Parse(s); field == "url" && err == nil {
 			return u.Scheme + "://" + u.Host + "/..."
 		}
-		return s
+		return cmp.Or(s, `""`)
 	}
 	if v == nil {
 		return "(default)"
