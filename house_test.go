@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"internal/importer": {},
 	"internal/receiver": {},
 	"internal/fanout":   {"core", "internal/journal", "internal/delivery", "internal/envelope", "internal/topic"},
-	"internal/server":   {"core", "internal/fanout", "internal/journal", "internal/delivery", "internal/config", "internal/envelope", "internal/topic"},
+	"internal/server":   {"core", "admit/httpadmit", "internal/fanout", "internal/journal", "internal/delivery", "internal/config", "internal/envelope", "internal/topic"},
 	"internal/demo":     {"core", "internal/server", "internal/receiver"},
 	"internal/torture":  {"internal/receiver"},
 	"client":            {},

@@ -136,9 +136,6 @@ func serveConfig(f serveFlags, log *slog.Logger) (c server.Config, made bool, er
 			return c, false, err
 		}
 	}
-	for _, n := range file.Notes {
-		log.Warn("configuration", "note", n.Error())
-	}
 	c = server.FromFile(file)
 	c.Version, c.Logger = version, log
 	c.AdminKey = cmp.Or(os.Getenv(adminKeyVar), c.AdminKey)

@@ -47,7 +47,6 @@ func (r *reader) checkTier(at string, t *Tier) {
 		r.at(at+".inbound.burst", "needs inbound.rate")
 	}
 	r.checkRate(at+".inbound", t.Inbound.Rate, &t.Inbound.Burst)
-	r.note(at+".inbound", t.Inbound == Inbound{})
 }
 
 // checkRate fills the burst of a rate and holds the pair against the bucket's ranges.
@@ -82,14 +81,6 @@ func (r *reader) at(path, rule string) {
 		}
 	}
 	r.problem(place{}, path, rule)
-}
-
-// note records a setting that stands in the file and does nothing yet.
-func (r *reader) note(path string, quiet bool) {
-	p, stands := r.lines[path]
-	if stands && !quiet {
-		r.config.Notes = append(r.config.Notes, Problem{r.file, p.line, p.column, path, "has no effect in this release"})
-	}
 }
 
 func notEmpty(s string) bool { return s != "" && len(s) < 4096 }

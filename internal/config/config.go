@@ -30,8 +30,6 @@ type Config struct {
 	Delivery  Delivery
 	Tiers     map[string]*Tier     // "default" is always there
 	Envelopes map[string]*Envelope // nil when there are none
-
-	Notes []Problem // accepted, but without effect in this release
 }
 
 // Server is how the API listens.

@@ -84,9 +84,9 @@ func tierFields(name string, t *Tier) []field {
 		optional(whole(at+"burst", "at once, from a full bucket; one second's worth if absent", 1, 1e9, ref(&t.Burst))),
 		whole(at+"cap", "requests in flight to one subscription", 1, 100_000, ref(&t.Cap)),
 		size(at+"backlog", "payload bytes a tenant may have parked and dead", 1<<20, 64<<40, &t.Backlog),
-		rate(at+"inbound.rate", "triggers that a tenant may post", &in.Rate),
+		rate(at+"inbound.rate", "triggers that a tenant may post with its own keys", &in.Rate),
 		optional(whole(at+"inbound.burst", "at once", 1, 1e9, ref(&in.Burst))),
-		optional(whole(at+"inbound.share", "requests of a tenant in progress", 1, 100_000, ref(&in.Share))),
+		optional(whole(at+"inbound.share", "posts for a tenant that are handed to the log at once, before others' turns; of 64 in all", 1, 100_000, ref(&in.Share))),
 	}
 }
 

@@ -27,6 +27,14 @@ type Tier struct {
 	Burst   int64  // 0 means one second of the rate, at least 1
 	Cap     int    // 0 means 16; -1 is none (demo, tests)
 	Backlog int64  // bytes a tenant may have parked and dead; 0 means 2 GiB
+	Inbound Inbound
+}
+
+// Inbound is what a tenant of a tier may post. The fan-out does not look at it.
+type Inbound struct {
+	Rate  string // of triggers, with the tenant's own keys; "" means unlimited
+	Burst int64  // 0 means one second of the rate, at least 1
+	Share int    // of the posts that are handed to the log at once; 0 means 1
 }
 
 // What a tier has where it says nothing.

@@ -39,6 +39,9 @@ func (s *Server) ingestOne(w http.ResponseWriter, r *http.Request, name string) 
 	if err != nil {
 		return err
 	}
+	if err := s.rate(callerOf(r), 1); err != nil {
+		return err
+	}
 	if t.Payload, err = readBody(w, r, s.maxBody, s.pace); err != nil {
 		return err
 	}
@@ -48,7 +51,11 @@ func (s *Server) ingestOne(w http.ResponseWriter, r *http.Request, name string) 
 // append stores one and answers 202.
 func (s *Server) append(w http.ResponseWriter, r *http.Request, t *journal.Trigger) error {
 	s.stamp(r, t)
-	receipt, err := s.journal.Append(r.Context(), t)
+	var receipt journal.Receipt
+	err := s.inTurn(r, t, func() (err error) {
+		receipt, err = s.journal.Append(r.Context(), t)
+		return err
+	})
 	if err != nil {
 		return err
 	}

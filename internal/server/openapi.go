@@ -54,9 +54,9 @@ func (rt *route) operation(types schemas) doc {
 		op["security"] = []doc{{"key": []string{}}}
 		op["description"] = "For keys of the roles " + rt.may.String() + "."
 	}
-	switch {
-	case rt.in == nil:
-	case rt.in == payload{}:
+	switch rt.in {
+	case nil:
+	case payload{}:
 		op["requestBody"] = doc{"content": doc{"*/*": doc{"schema": doc{}}}}
 	default:
 		media := "application/json"

@@ -50,7 +50,9 @@ func (r *Running) Reload(c Config) (restart []string, err error) {
 		return nil, fmt.Errorf("server: nothing was changed: %w", err)
 	}
 	r.allow(c.Allow)
-	r.server.tiers.Store(&c.Tiers)
+	if err := r.server.setTiers(c.Tiers); err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
 	r.config.Engine, r.config.Profile, r.config.Tiers, r.config.KeepDead, r.config.Envelopes, r.config.Allow =
 		c.Engine, c.Profile, c.Tiers, c.KeepDead, c.Envelopes, c.Allow
 	return restart, nil

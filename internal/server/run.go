@@ -96,7 +96,8 @@ func FromFile(c *config.Config) Config {
 func tiers(c *config.Config) map[string]fanout.Tier {
 	out := make(map[string]fanout.Tier, len(c.Tiers))
 	for name, t := range c.Tiers {
-		out[name] = fanout.Tier{Name: name, Weight: int(t.Weight), Rate: t.Rate, Burst: t.Burst, Cap: int(t.Cap), Backlog: t.Backlog}
+		out[name] = fanout.Tier{Name: name, Weight: int(t.Weight), Rate: t.Rate, Burst: t.Burst, Cap: int(t.Cap), Backlog: t.Backlog,
+			Inbound: fanout.Inbound{Rate: t.Inbound.Rate, Burst: t.Inbound.Burst, Share: int(t.Inbound.Share)}}
 	}
 	return out
 }

@@ -93,6 +93,7 @@ type Server struct {
 	key        [sha256.Size]byte
 	tiers      atomic.Pointer[map[string]fanout.Tier]
 	checkURL   func(string) error
+	door       *door
 	maxBody    int
 	pace       pace
 	mux        *http.ServeMux
@@ -120,10 +121,22 @@ func New(o Options) *Server {
 	if len(o.Tiers) == 0 {
 		o.Tiers = map[string]fanout.Tier{"default": {Name: "default"}}
 	}
-	s.tiers.Store(&o.Tiers)
+	s.door = newDoor()
+	if err := s.setTiers(o.Tiers); err != nil {
+		panic("server: Options.Tiers: " + err.Error())
+	}
 	s.document = openAPI(cmp.Or(o.Version, "dev"))
 	s.route(o.Open)
 	return s
+}
+
+// setTiers puts tiers into force. An error changes nothing.
+func (s *Server) setTiers(tiers map[string]fanout.Tier) error {
+	if err := s.door.setTiers(tiers); err != nil {
+		return err
+	}
+	s.tiers.Store(&tiers)
+	return nil
 }
 
 // Handler is the API.
