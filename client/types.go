@@ -29,6 +29,7 @@ type NewTenant struct {
 type Subscription struct {
 	ID       string            `json:"id"`
 	Tenant   string            `json:"tenant"`
+	Name     string            `json:"name,omitempty"` // what files know it by; unique in the tenant
 	URL      string            `json:"url"`
 	Topics   []string          `json:"topics"`
 	Rate     string            `json:"rate,omitempty"` // "20/s", "unlimited", "0"
@@ -60,6 +61,7 @@ type Subscription struct {
 // NewSubscription is what a subscription is made of; zero fields have their defaults.
 type NewSubscription struct {
 	Tenant   string            `json:"tenant,omitempty"` // implied by a tenant's key
+	Name     string            `json:"name,omitempty"`   // what files know it by; unique in the tenant, given once
 	URL      string            `json:"url"`
 	Topics   []string          `json:"topics"`
 	Rate     string            `json:"rate,omitempty"`

@@ -74,6 +74,8 @@ func newRoot() *cobra.Command {
 		newTenantCmd(),
 		newSubscriptionCmd(),
 		newKeyCmd(),
+		newApplyCmd(),
+		newImportCmd(),
 		newDeadCmd(),
 		newReplayCmd(),
 		newCheckConfigCmd(),
