@@ -38,6 +38,8 @@ var mayImport = map[string][]string{
 	"internal/journal":  {"core"},
 	"internal/delivery": {"core", "internal/envelope"},
 	"internal/config":   {"core", "internal/envelope"},
+	"internal/apply":    {"internal/config"},
+	"internal/importer": {},
 	"internal/receiver": {},
 	"internal/fanout":   {"core", "internal/journal", "internal/delivery", "internal/envelope", "internal/topic"},
 	"internal/server":   {"core", "admit/httpadmit", "internal/fanout", "internal/journal", "internal/delivery", "internal/config", "internal/envelope", "internal/topic"},

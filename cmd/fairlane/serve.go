@@ -77,7 +77,7 @@ func serve(ctx context.Context, f serveFlags, stdout, stderr io.Writer) error {
 		return fmt.Errorf("%w; set %s or server.admin_key, or make one: fairlane key create ops --admin --data %s", err, adminKeyVar, c.Dir)
 	}
 	if err != nil {
-		return err
+		return withRepair(err, c.Dir)
 	}
 	if made {
 		fmt.Fprintf(stdout, "export %s=%s\n", adminKeyVar, c.AdminKey)

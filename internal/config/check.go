@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"math"
 	"net"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ func (r *reader) check() {
 	if (c.Server.Cert == "") != (c.Server.Key == "") {
 		r.at("server.tls", "needs both cert and key")
 	}
+	r.checkNATS(&c.NATS)
 	if (c.Delivery.Cert == "") != (c.Delivery.Key == "") {
 		r.at("delivery.tls", "needs both cert and key")
 	}
@@ -39,6 +41,24 @@ func (r *reader) check() {
 	}
 	for _, name := range sortedKeys(c.Tiers) {
 		r.checkTier("tiers."+name, c.Tiers[name])
+	}
+}
+
+func (r *reader) checkNATS(n *NATS) {
+	if len(n.URLs) == 0 {
+		if n.Credentials+n.User+n.Password.Name+n.CA+n.Cert+n.Key != "" || n.Few || n.Replicas != 3 {
+			r.at("nats", "needs urls")
+		}
+		return
+	}
+	if n.Replicas < 3 && !n.Few {
+		r.at("nats.replicas", "must be at least 3, unless nats.few_replicas is true: with fewer, one lost server loses what was acknowledged")
+	}
+	if (n.Cert == "") != (n.Key == "") {
+		r.at("nats.tls", "needs both cert and key, or neither")
+	}
+	if (n.User == "") != (n.Password.Name == "") {
+		r.at("nats.user", "needs nats.password, and the other way round")
 	}
 }
 
@@ -108,6 +128,11 @@ func isHostPort(s string) bool {
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
 	return err == nil
+}
+
+func isNATS(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "nats" || u.Scheme == "tls") && u.User == nil && isHostPort(u.Host) && u.Hostname() != "" && u.Path == "" && u.RawQuery == "" && u.Fragment == ""
 }
 
 func isAdminKey(s string) bool {

@@ -25,6 +25,7 @@ const MaxFile = 64 << 10
 type Config struct {
 	Server    Server
 	Data      Data
+	NATS      NATS
 	Retention Retention
 	Slots     int // requests in flight on the whole platform
 	Delivery  Delivery
@@ -51,6 +52,17 @@ type Data struct {
 	Ballast   int64 // bytes kept aside for a full disk
 	SecretKey Secret
 	Previous  []Secret // keys that SecretKey has replaced
+}
+
+// NATS is the external cluster that holds the log. Without URLs it is embedded.
+type NATS struct {
+	URLs          []string
+	Credentials   string // file
+	User          string
+	Password      Secret
+	CA, Cert, Key string // files
+	Replicas      int64
+	Few           bool // fewer than three replicas are accepted
 }
 
 // Retention is how long settled things are kept.
@@ -144,6 +156,7 @@ func Default() *Config {
 	return &Config{
 		Server:    Server{Listen: ":8080", StopGrace: 20 * time.Second, MaxBody: 1 << 20, MetricsTop: 20},
 		Data:      Data{Dir: "./data", MaxBytes: 20 << 30, Ballast: 256 << 20},
+		NATS:      NATS{Replicas: 3},
 		Retention: Retention{History: 3 * day, Dead: 30 * day},
 		Slots:     1200,
 		Delivery: Delivery{

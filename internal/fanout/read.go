@@ -18,6 +18,11 @@ func (f *Fanout) readLoop(r *journal.Reader) {
 			return
 		}
 		pack, err := r.Next(f.ctx)
+		if errors.Is(err, journal.ErrUnavailable) && f.ctx.Err() == nil { // it comes back
+			f.log.Warn("the log cannot be read just now", "error", err)
+			f.pauseReading()
+			continue
+		}
 		if err != nil {
 			if f.ctx.Err() == nil {
 				f.readErr.Store(&err)
@@ -26,6 +31,16 @@ func (f *Fanout) readLoop(r *journal.Reader) {
 			return
 		}
 		f.offerPack(pack)
+	}
+}
+
+// pauseReading waits for a moment.
+func (f *Fanout) pauseReading() {
+	t := time.NewTimer(200 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-f.ctx.Done():
+	case <-t.C:
 	}
 }
 

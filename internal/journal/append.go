@@ -101,7 +101,7 @@ func (a *appender) prepare(ctx context.Context, t *Trigger) (*posted, error) {
 	if p.keyed() {
 		p.id, p.fp = keyOf(t)
 	}
-	if len(p.entry) > entryMaxBytes {
+	if len(p.entry) > a.j.link.entryMost {
 		return nil, fmt.Errorf("%w: %d bytes with its headers", ErrTooLarge, len(p.entry))
 	}
 	return p, nil
@@ -123,6 +123,9 @@ func (a *appender) post(p *posted) (Receipt, error) {
 
 // postAll returns when all are answered; the error is the first one's.
 func (a *appender) postAll(batch []*posted) ([]Receipt, error) {
+	if err := a.j.lease.held(); err != nil {
+		return nil, err
+	}
 	if low, _ := a.j.disk.Low(); low {
 		return nil, fmt.Errorf("%w: %w", ErrFull, ErrLowDisk)
 	}

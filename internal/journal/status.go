@@ -23,7 +23,7 @@ func (j *Journal) Status() Status {
 	s.Floor = j.trim.current()
 	s.LastPosition = Position(j.newest.Load())
 	err := j.sizes(&s)
-	s.Err = errors.Join(j.append.trouble.get(), j.outcomes.trouble.get(), err)
+	s.Err = errors.Join(j.lease.held(), j.append.trouble.get(), j.outcomes.trouble.get(), err)
 	return s
 }
 
@@ -56,6 +56,9 @@ func (j *Journal) Starting() error {
 // them wait or for too long, writes get no answer, or the disk is nearly full. It costs little and
 // is meant to be asked before every send.
 func (j *Journal) Blocked() error {
+	if err := j.lease.held(); err != nil {
+		return err
+	}
 	if err := errors.Join(j.outcomes.trouble.get(), j.append.trouble.get()); err != nil {
 		return err
 	}

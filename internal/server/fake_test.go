@@ -65,8 +65,10 @@ func (f *fake) DeleteTenant(context.Context, string) error { return f.write }
 func (f *fake) PutSubscription(_ context.Context, s journal.Subscription) (journal.Subscription, error) {
 	return s, f.write
 }
-func (f *fake) DeleteSubscription(context.Context, string) error { return f.write }
-func (f *fake) Lanes() []fanout.LaneStatus                       { return f.lanes }
+func (f *fake) CheckTenant(journal.Tenant) error                          { return nil }
+func (f *fake) CheckSubscription(journal.Subscription, string, int) error { return nil }
+func (f *fake) DeleteSubscription(context.Context, string) error          { return f.write }
+func (f *fake) Lanes() []fanout.LaneStatus                                { return f.lanes }
 func (f *fake) Lane(string) (fanout.LaneStatus, bool) {
 	panic("a value that quotes https://h.test/SECRETPATH")
 }
@@ -91,6 +93,9 @@ func (fakeRegistry) Tenant(id string) (journal.Tenant, bool) {
 	return journal.Tenant{ID: id}, id == "acme" || id == "beta"
 }
 func (fakeRegistry) Subscriptions() []journal.Subscription { return nil }
+func (fakeRegistry) Named(string, string) (journal.Subscription, bool) {
+	return journal.Subscription{}, false
+}
 func (fakeRegistry) Subscription(id string) (journal.Subscription, bool) {
 	return journal.Subscription{ID: id, Tenant: "acme"}, true
 }

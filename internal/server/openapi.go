@@ -137,6 +137,8 @@ func (c schemas) of(t reflect.Type) doc {
 	switch t.Kind() {
 	case reflect.Pointer:
 		return c.of(t.Elem())
+	case reflect.Interface:
+		return doc{}
 	case reflect.Bool:
 		return doc{"type": "boolean"}
 	case reflect.String:

@@ -45,6 +45,8 @@ type Config struct {
 	PreviousKeys [][]byte // keys that SecretKey has replaced
 	Ballast      int64    // bytes kept aside for a full disk; 0 is none
 
+	Cluster *journal.Cluster // holds the log; nil: it is embedded
+
 	History  time.Duration // how long settled triggers are kept; 0 means 3 days
 	KeepDead time.Duration // how long dead letters are kept; 0 means 30 days
 
@@ -85,6 +87,7 @@ func FromFile(c *config.Config) Config {
 		SecretKey:    c.Data.Key(),
 		PreviousKeys: c.Data.PreviousKeys(),
 		Ballast:      c.Data.Ballast,
+		Cluster:      cluster(&c.NATS),
 		History:      max(c.Retention.History, time.Nanosecond), // 0 is none
 		KeepDead:     c.Retention.Dead,
 		Engine:       c.Engine(),
@@ -99,6 +102,16 @@ func FromFile(c *config.Config) Config {
 		Operator:     c.Server.Operator,
 		OpenMetrics:  c.Server.OpenMetrics,
 		MetricsTop:   cmp.Or(int(c.Server.MetricsTop), -1), // 0 is none
+	}
+}
+
+func cluster(n *config.NATS) *journal.Cluster {
+	if len(n.URLs) == 0 {
+		return nil
+	}
+	return &journal.Cluster{
+		URLs: n.URLs, Credentials: n.Credentials, User: n.User, Password: n.Password.Value(),
+		CA: n.CA, Cert: n.Cert, Key: n.Key, Replicas: int(n.Replicas), Few: n.Few,
 	}
 }
 
@@ -143,7 +156,7 @@ type Running struct {
 
 	endWatch context.CancelFunc
 	loops    sync.WaitGroup
-	failed   chan error // the listener's end, if Stop did not cause it
+	failed   chan error // the listener's end, if Stop did not cause it, or the journal's
 	stopOnce sync.Once
 	stopErr  error
 }
@@ -159,7 +172,7 @@ func Start(ctx context.Context, c Config) (*Running, error) {
 	if _, err := os.Stat(c.Dir); c.AdminKey == "" && errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoAdmin // before a directory is made that is of no use
 	}
-	r := &Running{config: c, log: c.Logger, failed: make(chan error, 1)}
+	r := &Running{config: c, log: c.Logger, failed: make(chan error, 2)}
 	if err := r.start(ctx); err != nil {
 		return nil, errors.Join(err, r.undo())
 	}
@@ -186,7 +199,7 @@ func (r *Running) start(ctx context.Context) (err error) {
 		return err
 	}
 	r.journal, err = journal.Open(ctx, journal.Options{
-		Dir: c.Dir, MaxBytes: c.MaxBytes, MaxBody: c.MaxBody, SecretKey: c.SecretKey, Ballast: c.Ballast, Logger: c.Logger, History: c.History,
+		Dir: c.Dir, Cluster: c.Cluster, MaxBytes: c.MaxBytes, MaxBody: c.MaxBody, SecretKey: c.SecretKey, Ballast: c.Ballast, Logger: c.Logger, History: c.History,
 		Previous: c.PreviousKeys,
 	})
 	if err != nil {
@@ -277,6 +290,13 @@ func (r *Running) serve(m *Metrics) {
 	w.seen = newEvents(r.config.Operator, r.journal, r.log).look
 	m.watch(r.fanout, r.journal, r.journal.Registry(), w)
 	r.loops.Go(func() { w.run(watch, r.log) })
+	r.loops.Go(func() {
+		select {
+		case <-r.journal.Superseded():
+			r.failed <- journal.ErrSuperseded
+		case <-watch.Done():
+		}
+	})
 	r.http = newHTTP(r.server.Handler(), r.log)
 	r.loops.Go(func() {
 		if err := r.http.Serve(r.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -320,7 +340,8 @@ func (r *Running) Fanout() *fanout.Fanout { return r.fanout }
 // Journal is the durable state, for reports in the same process.
 func (r *Running) Journal() *journal.Journal { return r.journal }
 
-// Failed delivers the error that ended the listener, if Stop did not.
+// Failed delivers the error that ended the listener, if Stop did not, or journal.ErrSuperseded: the service has
+// to be stopped.
 func (r *Running) Failed() <-chan error { return r.failed }
 
 // Stop ends ingest, lets what is in flight finish within StopGrace (or ctx, whichever is

@@ -32,8 +32,10 @@ import (
 type Fanout interface {
 	Dead
 	PutTenant(context.Context, journal.Tenant) (journal.Tenant, error)
+	CheckTenant(journal.Tenant) error
 	DeleteTenant(ctx context.Context, id string) error
 	PutSubscription(context.Context, journal.Subscription) (journal.Subscription, error)
+	CheckSubscription(s journal.Subscription, tier string, siblings int) error
 	DeleteSubscription(ctx context.Context, id string) error
 	Lanes() []fanout.LaneStatus
 	Lane(subscription string) (fanout.LaneStatus, bool)
@@ -62,6 +64,7 @@ type Registry interface {
 	Tenant(id string) (journal.Tenant, bool)
 	Subscriptions() []journal.Subscription
 	Subscription(id string) (journal.Subscription, bool)
+	Named(tenant, name string) (journal.Subscription, bool)
 }
 
 // Options of New. Fanout, Journal, Registry and Access are required.
