@@ -30,7 +30,7 @@ func (r *reader) parse(data []byte) {
 		r.index()
 		r.mapping(docs[0], "")
 	default:
-		r.Problem(strictyaml.PlaceOf(docs[1]), "", "must be one document")
+		r.Problem(docs[1], "", "must be one document")
 	}
 }
 
@@ -83,7 +83,7 @@ func (r *reader) index() {
 // mapping reads the keys of one section.
 func (r *reader) mapping(n ast.Node, path string) {
 	if !strictyaml.IsMapping(n) {
-		r.Problem(strictyaml.PlaceOf(n), path, "must be a mapping of keys to values"+strictyaml.Found(n))
+		r.Problem(n, path, "must be a mapping of keys to values"+strictyaml.Found(n))
 		return
 	}
 	for _, kv := range strictyaml.Pairs(n) {
@@ -92,30 +92,30 @@ func (r *reader) mapping(n ast.Node, path string) {
 }
 
 func (r *reader) entry(kv *ast.MappingValueNode, section string) {
-	at, key := strictyaml.PlaceOf(kv.Key), strictyaml.Key(kv)
+	key := strictyaml.Key(kv)
 	path := key
 	if section != "" {
 		path = section + "." + key
 	}
-	if !r.Once(path, at) {
+	if !r.Once(path, strictyaml.PlaceOf(kv.Key)) {
 		return
 	}
 	f, leaf := r.fields[path]
 	switch {
 	case key == "" || strings.Contains(key, "."):
-		r.Problem(at, section, "has a key that is not a plain word")
+		r.Problem(kv.Key, section, "has a key that is not a plain word")
 	case leaf:
 		if !f.read(kv.Value) {
-			r.Problem(at, path, "must be "+f.rule+f.found(kv.Value))
+			r.Problem(kv.Key, path, "must be "+f.rule+f.found(kv.Value))
 		}
 	case r.sections[path]:
 		r.mapping(kv.Value, path)
 	case section == "tiers":
-		r.Problem(at, path, "must be named by lower-case letters, digits, _ and -, at most 64")
+		r.Problem(kv.Key, path, "must be named by lower-case letters, digits, _ and -, at most 64")
 	case section == "envelopes":
-		r.Problem(at, path, "must be named by "+envelope.NameRule)
+		r.Problem(kv.Key, path, "must be named by "+envelope.NameRule)
 	default:
-		r.Problem(at, path, "is unknown; known here: "+strings.Join(r.known(section), ", "))
+		r.Problem(kv.Key, path, "is unknown; known here: "+strings.Join(r.known(section), ", "))
 	}
 }
 

@@ -80,13 +80,15 @@ type Reader struct {
 	Places   map[string]Place // of the keys that stand, by dotted path; made by Stand
 }
 
-// Problem notes that what stands at a place breaks a rule.
-func (r *Reader) Problem(at Place, field, rule string) {
-	r.Problems = append(r.Problems, Problem{r.File, at.Line, at.Column, field, rule})
-}
+// Problem notes that what stands at n breaks a rule; nil is the file as a whole.
+func (r *Reader) Problem(n ast.Node, field, rule string) { r.add(PlaceOf(n), field, rule) }
 
 // At notes that the field or section at path breaks a rule, in the line of what stands nearest to it.
-func (r *Reader) At(path, rule string) { r.Problem(r.Near(path), path, rule) }
+func (r *Reader) At(path, rule string) { r.add(r.Near(path), path, rule) }
+
+func (r *Reader) add(at Place, field, rule string) {
+	r.Problems = append(r.Problems, Problem{r.File, at.Line, at.Column, field, rule})
+}
 
 // Near is the place of what stands nearest to path: itself, or the section that it is in.
 func (r *Reader) Near(path string) Place {
@@ -109,17 +111,23 @@ func (r *Reader) Stand(path string, at Place) {
 // Once is Stand for a key that may stand once; it reports whether it does.
 func (r *Reader) Once(path string, at Place) bool {
 	if was, twice := r.Places[path]; twice {
-		r.Problem(at, path, fmt.Sprintf("must stand once; it stands in line %d too", was.Line))
+		r.add(at, path, fmt.Sprintf("must stand once; it stands in line %d too", was.Line))
 		return false
 	}
 	r.Stand(path, at)
 	return true
 }
 
-// Sorted are the problems in the file's order.
+// Sorted are the problems in the file's order, each once.
 func (r *Reader) Sorted() Problems {
 	slices.SortStableFunc(r.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	seen := map[Problem]bool{}
+	r.Problems = slices.DeleteFunc(r.Problems, func(p Problem) bool {
+		twice := seen[p]
+		seen[p] = true
+		return twice
 	})
 	return r.Problems
 }
@@ -129,10 +137,10 @@ func (r *Reader) Sorted() Problems {
 func (r *Reader) Parse(data []byte, most int, size string) ([]ast.Node, bool) {
 	switch {
 	case len(data) > most:
-		r.Problem(Place{}, "", "must be at most "+size)
+		r.Problem(nil, "", "must be at most "+size)
 		return nil, false
 	case !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0:
-		r.Problem(Place{}, "", "must be text in UTF-8")
+		r.Problem(nil, "", "must be text in UTF-8")
 		return nil, false
 	}
 	f, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
@@ -158,5 +166,5 @@ func (r *Reader) syntax(err error) {
 		msg, at = ye.GetMessage(), placeOf(ye.GetToken())
 	}
 	line, _, _ := strings.Cut(msg, "\n")
-	r.Problem(at, "", "is not valid YAML: "+line)
+	r.add(at, "", "is not valid YAML: "+line)
 }
