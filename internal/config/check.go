@@ -93,20 +93,6 @@ func (r *reader) checkRate(at, rate string, burst *int64) {
 	}
 }
 
-// at reports a rule broken by the field or section at path, in the line of what stands
-// nearest to it.
-func (r *reader) at(path, rule string) {
-	near := path
-	for i := len(near); i > 0; i = strings.LastIndexByte(near, '.') {
-		near = near[:i]
-		if p, stands := r.lines[near]; stands {
-			r.problem(p, path, rule)
-			return
-		}
-	}
-	r.problem(place{}, path, rule)
-}
-
 func notEmpty(s string) bool { return s != "" && len(s) < 4096 }
 
 // isProxy takes an http URL of a host and a port, and nothing more of one.

@@ -9,12 +9,13 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"time"
+
+	"github.com/fairlane-dev/fairlane/internal/strictyaml"
 )
 
 // MaxFile is the greatest size of a file, in bytes.
@@ -140,13 +141,13 @@ func Parse(name string, data []byte, env Env) (*Config, error) {
 		env = os.LookupEnv
 	}
 	c := Default()
-	r := &reader{file: name, env: env, config: c, lines: map[string]place{}}
+	r := &reader{Reader: strictyaml.Reader{File: name}, env: env, config: c}
 	r.parse(data)
-	if len(r.problems) == 0 {
+	if len(r.Problems) == 0 {
 		r.check()
 	}
-	if len(r.problems) > 0 {
-		return nil, r.sorted()
+	if len(r.Problems) > 0 {
+		return nil, r.Sorted()
 	}
 	return c, nil
 }
@@ -201,31 +202,7 @@ func (s Secret) String() string {
 func (s Secret) GoString() string { return s.String() }
 
 // Problem is one thing wrong in the file.
-type Problem struct {
-	File         string
-	Line, Column int    // from 1; 0 if unknown
-	Field        string // dotted path; "" is the file as a whole
-	Rule         string // what must hold, and what was found
-}
-
-func (p Problem) Error() string {
-	s := p.File
-	if p.Line > 0 {
-		s += fmt.Sprintf(":%d:%d", p.Line, p.Column)
-	}
-	if p.Field != "" {
-		s += ": " + p.Field
-	}
-	return s + ": " + p.Rule
-}
+type Problem = strictyaml.Problem
 
 // Problems are all that is wrong, by line.
-type Problems []Problem
-
-func (ps Problems) Error() string {
-	errs := make([]error, len(ps))
-	for i, p := range ps {
-		errs[i] = p
-	}
-	return errors.Join(errs...).Error()
-}
+type Problems = strictyaml.Problems
