@@ -67,6 +67,7 @@ type Engine struct {
 	pool     retry.Pool
 
 	lanes    slab[lane]
+	lost     slab[lost] // by lane
 	tenants  slab[tenant]
 	hosts    slab[host]
 	groups   slab[group]

@@ -68,7 +68,7 @@ func (e *Engine) conclude(x *spot, k *Ticket, r Result) end {
 	}
 	e.correct(x.l, x.t, float64(k.Charged), took)
 	if uint32(x.l.gen) != k.LaneGen {
-		return e.finishStale(x.l, r)
+		return e.finishStale(x, r)
 	}
 	if r.Kind != OK {
 		x.l.streak = 0
@@ -86,13 +86,13 @@ func seconds(d time.Duration) float64 { return float64(d) * 1e-9 }
 
 // finishStale ends an attempt of a removed lane: the slot is free, the rest
 // belongs to nobody any more.
-func (e *Engine) finishStale(l *lane, r Result) end {
+func (e *Engine) finishStale(x *spot, r Result) end {
 	if r.Kind == OK {
-		l.delivered++
+		x.l.delivered++
 		e.total.Delivered++
 		return end{kind: Done}
 	}
-	return e.dropDeleted(l)
+	return e.dropDeleted(x.id)
 }
 
 // answered notes what the answer says about lane and host.
@@ -142,7 +142,9 @@ func (e *Engine) succeeded(x *spot, k *Ticket) end {
 	l.delivered++
 	e.total.Delivered++
 	l.observeSuccess(float32(seconds(x.now - k.Started)))
-	l.strikes = 0
+	if l.ramp > 0 {
+		l.strikes = 0
+	}
 	x.p.Budget.Succeeded(&l.window, &e.pool, x.now, k.Flags.spent(), k.Started)
 	v := end{kind: Done, attempt: k.Attempt + 1}
 	if x.p.Breaker.Success(&l.breaker, x.now, k.BreakerGen, k.probe()) {
@@ -248,8 +250,8 @@ func (e *Engine) bury(l *lane, r Reason, attempt uint32) end {
 }
 
 // dropDeleted cancels what belongs to a removed lane.
-func (e *Engine) dropDeleted(l *lane) end {
-	l.cancelled++
+func (e *Engine) dropDeleted(id uint32) end {
+	e.lost.at(id).cancelled++
 	e.total.Cancelled++
 	return end{kind: Drop, reason: Deleted}
 }

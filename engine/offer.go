@@ -32,7 +32,7 @@ func (e *Engine) Offer(now time.Duration, d Delivery) (v Verdict) {
 	x.l.offered++
 	e.total.Offered++
 	if x.l.flags&laneRemoved != 0 {
-		return e.dropDeleted(x.l).verdict()
+		return e.dropDeleted(x.id).verdict()
 	}
 	e.activate(now, x.l.tenant, x.t)
 	x.l.window.Offer(now, x.p.Budget.HalfLife)
@@ -135,7 +135,7 @@ func (e *Engine) deny(x *spot, d Delivery, den denial) Verdict {
 	v := Verdict{Kind: Park, Reason: den.reason, At: den.at, Attempt: d.Attempt, Limit: x.burst()}
 	if x.p.Drop && d.Attempt == 0 && (den.reason == ByRate || den.reason == ByCap) {
 		v.Kind = Drop
-		x.l.dropped++
+		e.lost.at(x.id).dropped++
 		e.total.Dropped++
 		return v
 	}
