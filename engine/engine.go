@@ -86,6 +86,8 @@ type Engine struct {
 	activeWeight int64
 	measure      measure
 
+	warmed  uint32
+
 	total   Counters
 	denials [32]uint64
 }

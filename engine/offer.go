@@ -26,7 +26,7 @@ func (e *Engine) Offer(now time.Duration, d Delivery) (v Verdict) {
 	e.wakeDue(now)
 	e.lane(d.Lane)
 	x := e.spot(now, uint32(d.Lane))
-	hostFull := e.full(x.h) // asked early: its memory is far, and what follows does not wait for it
+	e.warmed = x.warm()
 	d.Cost = max(d.Cost, 1)
 	x.l.flags |= laneUsed
 	x.l.offered++
@@ -41,7 +41,7 @@ func (e *Engine) Offer(now time.Duration, d Delivery) (v Verdict) {
 	}
 	den, permit := x.own(d.Cost)
 	if den.reason == None {
-		e.shared(&x, &d, permit.Probe, hostFull, &den)
+		e.shared(&x, &d, permit.Probe, &den)
 	}
 	perm := e.paid(&x, d.Attempt, permit.Probe, &den)
 	e.offered(&x, d.Attempt, den.reason)
@@ -55,14 +55,14 @@ func (e *Engine) Offer(now time.Duration, d Delivery) (v Verdict) {
 }
 
 // shared asks what the lane's own limits let through: order, host, slots.
-func (e *Engine) shared(x *spot, d *Delivery, probe, hostFull bool, den *denial) {
+func (e *Engine) shared(x *spot, d *Delivery, probe bool, den *denial) {
 	if d.Behind || e.behind(x, probe) {
 		den.byEvent(ByOrder)
 		if x.l.at == inWake {
 			den.at = time.Duration(x.l.key)
 		}
 	}
-	if hostFull {
+	if e.full(x.h) {
 		den.byEvent(ByHost)
 	}
 	if !e.slotFree(x, probe) {
