@@ -86,7 +86,7 @@ type Engine struct {
 	activeWeight int64
 	measure      measure
 
-	warmed  uint32
+	warmed uint32
 
 	total   Counters
 	denials [32]uint64
