@@ -124,13 +124,19 @@ type spot struct {
 	epoch     uint16
 }
 
-func (e *Engine) spot(now time.Duration, id uint32) spot {
+func (e *Engine) spot(now time.Duration, id uint32) (x spot) {
+	e.look(&x, now, id)
+	return x
+}
+
+// look fills x, the zero spot. Where every delivery passes, it stands in for spot:
+// a copy waits until the memory that the spot points to was read.
+func (e *Engine) look(x *spot, now time.Duration, id uint32) {
 	l := e.lanes.at(id)
-	p := e.profiles.at(l.profile)
-	return spot{
-		now: now, id: id, l: l,
-		t: e.tenants.at(uint32(l.tenant)), p: p, h: e.hosts.at(uint32(l.host)), g: e.group(p.Group),
-	}
+	x.now, x.id, x.l = now, id, l
+	x.t, x.h = e.tenants.at(uint32(l.tenant)), e.hosts.at(uint32(l.host))
+	x.p = e.profiles.at(l.profile)
+	x.g = e.group(x.p.Group)
 }
 
 // warm reads a word of each cache line that a delivery will touch: from memory that

@@ -251,7 +251,7 @@ func (e *Engine) unready(l *lane, t *tenant, was place) {
 
 // reclassify is classify for a tenant that may have nothing ready.
 func (e *Engine) reclassify(now time.Duration, id TenantID, t *tenant) {
-	if e.order == Fair && (t.claims > 0 || t.at != away || t.probeAt != away) {
+	if t.claims > 0 || t.at != away || t.probeAt != away {
 		e.classify(now, uint32(id), t)
 	}
 }
@@ -265,5 +265,7 @@ func (e *Engine) wakeDue(now time.Duration) {
 		}
 		e.place(now, id)
 	}
-	e.wakeReserve(now)
+	if e.reserve.len() > 0 {
+		e.wakeReserve(now)
+	}
 }

@@ -85,7 +85,7 @@ func orHalfLife(h time.Duration) time.Duration {
 	return h
 }
 
-func grain(h time.Duration) time.Duration { return max(h/grains, 1) }
+func grain(h time.Duration) time.Duration { return time.Duration(max(uint64(h)/grains, 1)) }
 
 // whole returns the time from clock to now in whole grains of h; 0 when now is
 // not later.
