@@ -206,9 +206,17 @@ const least = 1e-9
 
 func drift(mean, x, alpha float32) float32 {
 	if mean == 0 {
-		return max(x, least)
+		return atLeast(x)
 	}
-	return max(mean+(x-mean)*alpha, least)
+	return atLeast(mean + (x-mean)*alpha)
+}
+
+// atLeast is max with least. (The built-in max of floats minds NaN and -0.)
+func atLeast(x float32) float32 {
+	if x < least {
+		return least
+	}
+	return x
 }
 
 // observeSuccess moves the estimate of the p99 of successes: up by 99 parts when
@@ -217,11 +225,11 @@ func drift(mean, x, alpha float32) float32 {
 func (l *lane) observeSuccess(took float32) {
 	switch {
 	case l.p99 == 0:
-		l.p99 = max(took, least)
+		l.p99 = atLeast(took)
 	case took > l.p99:
 		l.p99 += l.p99 * p99Step * 0.99
 	default:
-		l.p99 = max(l.p99-l.p99*p99Step*0.01, least)
+		l.p99 = atLeast(l.p99 - l.p99*p99Step*0.01)
 	}
 }
 
