@@ -24,8 +24,8 @@ func (e *Engine) Finish(now time.Duration, k Ticket, r Result) (v Verdict) {
 	if e.lane(k.Lane).inFlight == 0 {
 		panic("engine: Finish without a start: each ticket ends exactly once")
 	}
-	var x spot
-	e.look(&x, now, uint32(k.Lane))
+	x := spot{now: now, id: uint32(k.Lane)}
+	x.l, x.t, x.p, x.h, x.g = e.look(x.id)
 	x.h = e.hosts.at(uint32(k.Host)) // the lane may have moved meanwhile
 	x.g = e.group(k.Group)           // or be removed
 	x.l.inFlight--
@@ -34,7 +34,8 @@ func (e *Engine) Finish(now time.Duration, k Ticket, r Result) (v Verdict) {
 	}
 	e.total.InFlight--
 	e.vacate(x.t, x.h, k.Flags)
-	e.conclude(&x, &k, &r).state(&v)
+	out := e.conclude(&x, &k, &r)
+	out.state(&v)
 	if x.l.at != nowhere || x.l.waiting > 0 {
 		e.place(now, x.id)
 	}
@@ -58,7 +59,7 @@ type end struct {
 }
 
 // state writes x to v, the zero verdict.
-func (x end) state(v *Verdict) {
+func (x *end) state(v *Verdict) {
 	v.Kind, v.Reason, v.Due, v.At, v.Attempt, v.Flush = x.kind, x.reason, x.due, x.at, x.attempt, x.flush
 }
 

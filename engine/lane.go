@@ -124,19 +124,17 @@ type spot struct {
 	epoch     uint16
 }
 
-func (e *Engine) spot(now time.Duration, id uint32) (x spot) {
-	e.look(&x, now, id)
-	return x
+func (e *Engine) spot(now time.Duration, id uint32) spot {
+	l, t, p, h, g := e.look(id)
+	return spot{now: now, id: id, l: l, t: t, p: p, h: h, g: g}
 }
 
-// look fills x, the zero spot. Where every delivery passes, it stands in for spot:
-// a copy waits until the memory that the spot points to was read.
-func (e *Engine) look(x *spot, now time.Duration, id uint32) {
+// look finds what a spot points to. Where every delivery passes, it stands in for
+// spot: a spot that is returned is copied, and the copy waits for far memory.
+func (e *Engine) look(id uint32) (*lane, *tenant, *profile, *host, *group) {
 	l := e.lanes.at(id)
-	x.now, x.id, x.l = now, id, l
-	x.t, x.h = e.tenants.at(uint32(l.tenant)), e.hosts.at(uint32(l.host))
-	x.p = e.profiles.at(l.profile)
-	x.g = e.group(x.p.Group)
+	p := e.profiles.at(l.profile)
+	return l, e.tenants.at(uint32(l.tenant)), p, e.hosts.at(uint32(l.host)), e.group(p.Group)
 }
 
 // warm reads a word of each cache line that a delivery will touch: from memory that

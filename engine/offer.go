@@ -25,21 +25,23 @@ func (e *Engine) Offer(now time.Duration, d Delivery) (v Verdict) {
 	now = e.seen(now)
 	e.wakeDue(now)
 	e.lane(d.Lane)
-	var x spot
-	e.look(&x, now, uint32(d.Lane))
+	x := spot{now: now, id: uint32(d.Lane)}
+	x.l, x.t, x.p, x.h, x.g = e.look(x.id)
 	e.warmed = x.warm()
 	d.Cost = max(d.Cost, 1)
 	x.l.flags |= laneUsed
 	x.l.offered++
 	e.total.Offered++
 	if x.l.flags&laneRemoved != 0 {
-		e.dropDeleted(x.id).state(&v)
+		out := e.dropDeleted(x.id)
+		out.state(&v)
 		return v
 	}
 	e.activate(now, x.l.tenant, x.t)
 	x.l.window.Offer(now, x.p.Budget.HalfLife)
 	if x.tooCostly(d.Cost) {
-		e.bury(x.l, TooCostly, d.Attempt).state(&v)
+		out := e.bury(x.l, TooCostly, d.Attempt)
+		out.state(&v)
 		return v
 	}
 	den, permit := x.own(d.Cost)
