@@ -69,10 +69,12 @@ func (f *fake) Lanes() []fanout.LaneStatus                       { return f.lane
 func (f *fake) Lane(string) (fanout.LaneStatus, bool) {
 	panic("a value that quotes https://h.test/SECRETPATH")
 }
-func (f *fake) Tenants() []fanout.TenantStatus           { return f.all }
-func (f *fake) Stats() fanout.Stats                      { return f.stats }
-func (f *fake) Pressure(id string) (time.Duration, bool) { d, over := f.over[id]; return d, over }
-func (f *fake) Ready() error                             { return f.ready }
+func (f *fake) LanesOf(string) []fanout.LaneStatus               { return f.lanes }
+func (f *fake) TenantOf(string) (s fanout.TenantStatus, ok bool) { return s, false }
+func (f *fake) Tenants() []fanout.TenantStatus                   { return f.all }
+func (f *fake) Stats() fanout.Stats                              { return f.stats }
+func (f *fake) Pressure(id string) (time.Duration, bool)         { d, over := f.over[id]; return d, over }
+func (f *fake) Ready() error                                     { return f.ready }
 
 // fakeRegistry knows the tenants acme and beta, and one subscription.
 type fakeRegistry struct{}

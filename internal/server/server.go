@@ -37,7 +37,9 @@ type Fanout interface {
 	DeleteSubscription(ctx context.Context, id string) error
 	Lanes() []fanout.LaneStatus
 	Lane(subscription string) (fanout.LaneStatus, bool)
+	LanesOf(tenant string) []fanout.LaneStatus
 	Tenants() []fanout.TenantStatus
+	TenantOf(id string) (fanout.TenantStatus, bool)
 	Stats() fanout.Stats
 	ParkedOf(subscription string, after journal.Position, limit int, pass func(engine.Reason) bool) ([]fanout.Parked, error)
 	Pressure(tenant string) (retryIn time.Duration, over bool)
