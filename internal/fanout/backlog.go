@@ -117,6 +117,12 @@ func (b *backlog) entries() int {
 	return n
 }
 
+// claims is how many have left the front of their queue.
+func (b *backlog) claims() (n int) {
+	b.eachQueue(func(q *queue) { n += len(q.claimed) })
+	return n
+}
+
 func (b *backlog) eachQueue(visit func(*queue)) {
 	if b.ordered == nil {
 		visit(&b.queue)
