@@ -130,6 +130,27 @@ func (b *backlog) dueNow(stamp int64) {
 	}
 }
 
+// takeOlder removes what was born before an instant and returns how many that were, keeping the
+// order of the rest.
+func (b *backlog) takeOlder(than time.Duration) (n int) {
+	var keep backlog
+	for i := range b.ready.n {
+		if r := b.ready.at(i); r.born >= than {
+			keep.push(r)
+		}
+	}
+	for _, r := range b.later {
+		if r.born >= than {
+			keep.push(r)
+		}
+	}
+	n = b.len() - keep.len()
+	if n > 0 {
+		*b = keep
+	}
+	return n
+}
+
 func earlier(x, y ref) bool {
 	return x.stamp() < y.stamp() || x.stamp() == y.stamp() && x.born < y.born
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -20,6 +21,7 @@ type driver struct {
 	now    time.Duration
 	events events
 	tickAt time.Duration // when the clock looks next
+	expiry time.Duration // when what is beyond its horizon is looked for next
 
 	sources  []source
 	lanes    []lane
@@ -58,6 +60,9 @@ type attempt struct {
 const (
 	tickLeast = 50 * time.Microsecond
 	tickMost  = time.Second
+
+	expiryEvery = time.Minute
+	horizon     = 72 * time.Hour
 )
 
 func newDriver(s *Setup) (*driver, error) {
@@ -360,12 +365,34 @@ func (d *driver) park(id uint32, a *attempt, v *engine.Verdict) {
 func (d *driver) tick() {
 	d.engine.Tick(d.now)
 	d.tickAt = d.now // what follows must not wake it
+	if d.now >= d.expiry {
+		d.expire()
+		d.expiry = d.now + expiryEvery
+	}
 	d.pump()
 	next := d.now + tickMost
 	if at, ok := d.engine.NextWake(); ok {
 		next = min(next, at)
 	}
 	d.tickAt = max(next, d.now+tickLeast)
+}
+
+// expire buries what has waited beyond its horizon.
+func (d *driver) expire() {
+	for i := range d.lanes {
+		l := &d.lanes[i]
+		if l.backlog.len() == 0 {
+			continue
+		}
+		n := l.backlog.takeOlder(d.now - cmp.Or(l.spec.Profile.Horizon, horizon))
+		if n == 0 {
+			continue
+		}
+		l.group.Dead += uint64(n)
+		d.book.wait(l, -n)
+		d.engine.Settle(d.now, engine.LaneID(i), engine.ToExpired, uint32(n))
+		d.state(uint32(i))
+	}
 }
 
 // rewake ticks at once when something falls due before the clock would look.

@@ -68,9 +68,15 @@ func Quantiles(q []Quantile) Latency {
 	}
 }
 
+// Samples draws one of the measured, each as likely.
+func Samples(measured []time.Duration) Latency {
+	return func(rnd *rand.Rand) time.Duration { return measured[rnd.IntN(len(measured))] }
+}
+
 // Endpoint is how one subscription's receiver behaves.
 type Endpoint struct {
 	Latency  Latency // of its answers; nil: at once
+	Errors   float64 // share of answers that are 500
 	Lost     float64 // share of answers that are lost after the effect: the sender sees a timeout
 	Throttle *Throttle
 	Phases   []Phase // the first whose span has the instant rules
@@ -184,6 +190,9 @@ func (l *lane) work(now, slower time.Duration) answer {
 	}
 	if took >= l.timeout || e.Lost > 0 && l.rnd.Float64() < e.Lost {
 		return answer{after: l.timeout, result: engine.Result{Kind: engine.Failed}, effect: true}
+	}
+	if e.Errors > 0 && l.rnd.Float64() < e.Errors {
+		return answer{after: took, result: engine.Result{Kind: engine.Failed}}
 	}
 	return answer{after: took, result: engine.Result{Kind: engine.OK}, effect: true}
 }

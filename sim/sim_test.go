@@ -387,3 +387,19 @@ func TestProgressCanStopARun(t *testing.T) {
 		t.Errorf("%v, want ErrStopped", err)
 	}
 }
+
+// What waits longer than its horizon is dead, whatever keeps it.
+func TestWhatWaitsBeyondItsHorizonDies(t *testing.T) {
+	p := engine.Profile{Cap: 1, Timeout: time.Second, Horizon: time.Hour}
+	_, f := steps(t, Setup{
+		Groups: 1, Until: time.Minute, Drain: 3 * time.Hour, Engine: engine.Config{HostLimit: -1},
+		Tenants: []Tenant{{}},
+		Lanes: []Lane{{
+			Profile: p, Arrivals: []Process{Constant(1, Span{0, time.Minute})},
+			Endpoint: Endpoint{Phases: []Phase{{Span: Span{0, 24 * time.Hour}, Kind: BlackHole}}},
+		}},
+	})
+	if g := f.Groups[0]; g.Dead != 60 || f.End > time.Hour+5*time.Minute {
+		t.Errorf("%d of 60 dead, at %v", g.Dead, f.End)
+	}
+}

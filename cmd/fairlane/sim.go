@@ -27,7 +27,7 @@ func newSimCmd() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newSimListCmd(), newSimShowCmd(), newSimRunCmd())
+	cmd.AddCommand(newSimListCmd(), newSimShowCmd(), newSimRunCmd(), newSimTraceCmd())
 	return cmd
 }
 

@@ -109,15 +109,25 @@ func run(t *testing.T, s *Scenario, o Options) map[string]map[string]float64 {
 
 var inf = math.Inf(1)
 
-// twelfth is a part of the burst that leaves 100 slots, so that one is kept for quiet tenants as
-// in full.
-const twelfth = 100.0 / 1200
+// Parts of the burst's population that a test has time for. The larger leaves 100 slots, so that one
+// is kept for quiet tenants as in full.
+const twelfth, twentyFourth = 100.0 / 1200, 50.0 / 1200
 
 // The burst: who pays when one of many tenants exceeds what there is.
 func TestBurst(t *testing.T) {
-	o := Options{Part: twelfth}
-	check(t, figuresOf(t, "burst", o), func(j *judge) { burstBands(j, twelfth) },
+	by := figuresOf(t, "burst", Options{Part: twentyFourth})
+	check(t, by, func(j *judge) { burstBands(j, twentyFourth) },
 		mutant(t, "burst", Options{Part: 0.01}, func(s *Scenario) { s.platform.Drain = 0 }))
+	shares := mutant(t, "burst", Options{Part: twelfth}, func(s *Scenario) { s.policies = s.policies[5:] })
+	check(t, shares, fairBands, map[string]map[string]float64{"fair": by["none"], "defer": by["defer"]})
+}
+
+// fairBands: above 0.892 the small would pay for the large.
+func fairBands(j *judge) {
+	j.band("fair", "small_delivered_share", 0.999, 1)
+	j.band("fair", "large_delivered_share", 0.85, 0.892)
+	j.band("fair", "small_p99_ms", 0, 1.1*j.by["defer"]["small_p99_ms"])
+	j.band("fair", "short_changed", 0, 0)
 }
 
 func burstBands(j *judge, part float64) {
@@ -143,10 +153,6 @@ func burstBands(j *judge, part float64) {
 	j.band("queue", "small_p99_ms", defer99/1.1, 1.1*defer99)
 	j.band("drop", "lost", 1_100_000*part, 1_200_000*part)
 	j.band("defer", "short_changed", 0, 0)
-	j.band("fair", "small_delivered_share", 0.999, 1)
-	j.band("fair", "large_delivered_share", 0.85, 0.892)
-	j.band("fair", "small_p99_ms", 0, 1.1*defer99)
-	j.band("fair", "short_changed", 0, 0)
 	for _, p := range []string{"none", "global", "hold", "queue", "defer", "fair"} {
 		j.band(p, "lost", 0, 0)
 		j.sure(p, "small_waiting", 0, 0)
@@ -181,7 +187,12 @@ func TestBurstInFull(t *testing.T) {
 	if heap > 512<<20 {
 		t.Errorf("heap: %d MiB, want at most 512", heap>>20)
 	}
-	check(t, by, func(j *judge) { burstBands(j, 1) }, nil)
+	j := &judge{by: by, failed: map[string]string{}}
+	burstBands(j, 1)
+	fairBands(j)
+	for key, why := range j.failed {
+		t.Errorf("%s %s", key, why)
+	}
 }
 
 // What a black hole holds of the slots: most without protection, its cap with one, and with the

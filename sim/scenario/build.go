@@ -119,7 +119,7 @@ var phaseKinds = map[string]sim.PhaseKind{
 }
 
 func (e *Endpoint) model() sim.Endpoint {
-	out := sim.Endpoint{Latency: e.Latency.model(), Lost: e.Lost}
+	out := sim.Endpoint{Latency: e.Latency.model(), Errors: e.Errors, Lost: e.Lost}
 	if e.Throttle.Rate != "" {
 		out.Throttle = &sim.Throttle{Rate: mustRate(e.Throttle.Rate, e.Throttle.Burst), Quiet: e.Throttle.Quiet}
 	}

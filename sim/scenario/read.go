@@ -15,7 +15,6 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
 )
 
 // Problem is one thing that is wrong with a file: where, which field, and the rule it breaks.
@@ -235,8 +234,7 @@ func found(n ast.Node) string {
 	case ast.AnchorType, ast.AliasType, ast.TagType:
 		return ", found an anchor, alias or tag, which are not read"
 	}
-	var t *token.Token = n.GetToken()
-	s := t.Value
+	s := n.GetToken().Value
 	if len(s) > 60 {
 		s = s[:60] + "..."
 	}

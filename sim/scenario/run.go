@@ -205,7 +205,7 @@ func groupFigures(row *Row, name string, f *sim.Figures, g *sim.Group) {
 		"lost": float64(g.Lost), "parked": float64(g.Parked), "dead": float64(g.Dead),
 		"retries": float64(g.Retries), "attempts": float64(g.Attempts), "duplicates": float64(g.Duplicates),
 		"duplicate_share":      float64(g.Duplicates) / max(float64(g.Offered), 1),
-		"attempts_per_request": perRequest(f, g, int(f.Measure.From/f.Bin), int(f.Measure.To/f.Bin)),
+		"attempts_per_request": perRequest(g, int(f.Measure.From/f.Bin), int(f.Measure.To/f.Bin)),
 		"peak_1s":              peak(f, g, time.Second), "peak_10s": peak(f, g, 10*time.Second),
 		"held_share":      g.MeasuredHeld / span / float64(f.Slots),
 		"held_share_run":  heldRun(f, g) / float64(f.Slots),
@@ -221,7 +221,7 @@ func groupFigures(row *Row, name string, f *sim.Figures, g *sim.Group) {
 }
 
 // perRequest is attempts over first offers between two bins.
-func perRequest(f *sim.Figures, g *sim.Group, from, to int) float64 {
+func perRequest(g *sim.Group, from, to int) float64 {
 	attempts, offered := 0.0, 0.0
 	for i := from; i < min(to, len(g.Series)); i++ {
 		attempts += float64(g.Series[i].Attempts)
@@ -234,7 +234,7 @@ func perRequest(f *sim.Figures, g *sim.Group, from, to int) float64 {
 func peak(f *sim.Figures, g *sim.Group, width time.Duration) (most float64) {
 	bins := max(int(width/f.Bin), 1)
 	for i := int(f.Measure.From / f.Bin); i+bins <= int(f.Measure.To/f.Bin); i++ {
-		if v := perRequest(f, g, i, i+bins); finite(v) {
+		if v := perRequest(g, i, i+bins); finite(v) {
 			most = max(most, v)
 		}
 	}

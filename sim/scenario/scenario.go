@@ -95,6 +95,7 @@ type Endpoint struct {
 	Latency  Latency
 	Workers  int
 	Shared   bool
+	Errors   float64
 	Lost     float64
 	Throttle Throttle
 	Phases   []Phase

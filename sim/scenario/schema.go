@@ -91,6 +91,7 @@ func (e *Endpoint) fields() []field {
 		section("latency", "of its answers: fixed, or mean and p99, or median and p999 of a log-normal, or quantiles", e.Latency.fields),
 		whole("workers", "it serves so many at once, the rest waits there; 0: any number", 0, 1_000_000, &e.Workers),
 		truth("shared", "all subscriptions of the group have one set of workers", &e.Shared),
+		number("errors", "share of answers that are 500", 0, 1, &e.Errors),
 		number("lost_answers", "share of answers that are lost after the effect: the sender sees a timeout", 0, 1, &e.Lost),
 		section("throttle", "it answers 429 above a rate", e.Throttle.fields),
 		{name: "phases", about: "list of spans of trouble; the first that fits rules", each: e.readPhases, sample: new(Phase).fields, under: "[]"},

@@ -29,7 +29,7 @@ func (s *Scenario) WriteText(w io.Writer, r *Result) error {
 		for _, c := range s.Columns {
 			cell := "-"
 			if v, ok := row.Figures[c]; ok {
-				cell = shortNumber(v)
+				cell = ShortNumber(v)
 			}
 			if lit := s.Literature[c][row.Policy]; lit != "" {
 				cell += " (" + lit + ")"
@@ -56,8 +56,8 @@ func (s *Scenario) WriteText(w io.Writer, r *Result) error {
 	return err
 }
 
-// shortNumber shows four digits that count, and whole numbers whole.
-func shortNumber(v float64) string {
+// ShortNumber shows four digits that count, and whole numbers whole.
+func ShortNumber(v float64) string {
 	if v == math.Trunc(v) && math.Abs(v) < 1e15 {
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
