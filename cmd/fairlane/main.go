@@ -81,6 +81,7 @@ func newRoot() *cobra.Command {
 		newBenchCmd(),
 		newPlanCmd(),
 		newSimCmd(),
+		newExportCmd(),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}

@@ -1,7 +1,10 @@
 package scenario
 
 import (
+	"fmt"
 	"time"
+
+	"github.com/goccy/go-yaml/ast"
 
 	"github.com/fairlane-dev/fairlane/breaker"
 	"github.com/fairlane-dev/fairlane/engine"
@@ -9,6 +12,17 @@ import (
 	"github.com/fairlane-dev/fairlane/retry"
 	"github.com/fairlane-dev/fairlane/sim"
 )
+
+// Setup returns the run of one policy of a delivery scenario, with the table of that name ("" without
+// tables), for a driver of one's own.
+func (s *Scenario) Setup(table, policy string, seed uint64) (*sim.Setup, error) {
+	for _, x := range s.rows(&reader{places: map[string]ast.Node{}}) {
+		if s.Kind == "delivery" && x.table == table && x.policy.Name == policy {
+			return s.setup(&x, seed), nil
+		}
+	}
+	return nil, fmt.Errorf("%s has no deliveries of policy %q with table %q", s.Name, policy, table)
+}
 
 // setup makes the run of one row. The rates of a checked scenario compile.
 func (s *Scenario) setup(x *row, seed uint64) *sim.Setup {

@@ -1,0 +1,370 @@
+package fanout
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/delivery"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+	"github.com/fairlane-dev/fairlane/sim"
+)
+
+// The fan-out and the simulator are two drivers of one engine. Here both run one setup: the simulator in its own
+// virtual time, the fan-out, on the real journal, in a bubble's. A setup's arrivals are posted, its endpoints are
+// the sender. Lane by lane, both must ask the engine the same at the same instants, and hear the same.
+//
+// The real one has no order among goroutines that wake at one instant, so the setup is moved a little first (apart).
+// No time passes in the journal (NoPause).
+
+// apart moves a setup's instants so that what is independent does not happen at one instant: arrivals are at
+// whole microseconds, as the log stores them; answers and timeouts are not; a probe expires after its timeout.
+func apart(s *sim.Setup) {
+	for i := range s.Lanes {
+		l := &s.Lanes[i]
+		for k, p := range l.Arrivals {
+			l.Arrivals[k] = func(n uint64, last time.Duration, rnd *rand.Rand) (time.Duration, bool) {
+				at, more := p(n, last, rnd)
+				return at.Truncate(time.Microsecond), more
+			}
+		}
+		odd := 137*time.Microsecond + time.Duration(i%9973)*11*time.Nanosecond + 7
+		if l.Profile.Timeout == 0 {
+			l.Profile.Timeout = 15 * time.Second
+		}
+		l.Profile.Timeout += odd
+		l.Profile.Breaker.ProbeExpiry = l.Profile.Timeout + time.Millisecond
+		l.Endpoint.Phases = slices.Clone(l.Endpoint.Phases)
+		for k := range l.Endpoint.Phases {
+			l.Endpoint.Phases[k].After += odd
+		}
+		if draw := l.Endpoint.Latency; draw != nil {
+			l.Endpoint.Latency = func(rnd *rand.Rand) time.Duration {
+				return draw(rnd) + time.Duration(1+rnd.Int64N(99_998))
+			}
+		}
+	}
+}
+
+// script is what one driver asked of the engine and heard, by lane.
+type script map[engine.LaneID][]sim.Step
+
+func (s script) add(x sim.Step) { s[x.Lane] = append(s[x.Lane], x) }
+
+func (s script) len() (n int) {
+	for _, steps := range s {
+		n += len(steps)
+	}
+	return n
+}
+
+// differs returns the first difference of a lane, or "".
+func (s script) differs(o script, lanes int) string {
+	for lane := range engine.LaneID(lanes) {
+		a, b := s[lane], o[lane]
+		for i := range max(len(a), len(b)) {
+			var x, y sim.Step
+			if i < len(a) {
+				x = a[i]
+			}
+			if i < len(b) {
+				y = b[i]
+			}
+			if x != y {
+				return fmt.Sprintf("lane %d, step %d of %d and %d:\n  sim     %s\n  fan-out %s", lane, i, len(a), len(b), told(x), told(y))
+			}
+		}
+	}
+	return ""
+}
+
+func told(x sim.Step) string {
+	call := map[sim.Call]string{0: "nothing", sim.Offered: "offer", sim.Ended: "finish", sim.Granted: "next"}[x.Call]
+	return fmt.Sprintf("%v %s: %v %v until %v, attempt %d", x.At, call, x.Kind, x.Reason, x.Until, x.Attempt)
+}
+
+// simulated runs a setup in the simulator.
+func simulated(t *testing.T, s *sim.Setup) (script, []sim.Step) {
+	t.Helper()
+	steps, arrivals := script{}, []sim.Step(nil)
+	run := *s
+	run.Engine.Rand = rand.New(rand.NewPCG(s.Seed, 1))
+	run.Watch = func(x sim.Step) {
+		steps.add(x)
+		if x.Call == sim.Offered {
+			arrivals = append(arrivals, x)
+		}
+	}
+	if _, err := sim.Run(&run); err != nil {
+		t.Fatal(err)
+	}
+	return steps, arrivals
+}
+
+// between stands between the fan-out and its engine: it notes what is asked and heard.
+type between struct {
+	*engine.Engine
+	w *world
+}
+
+func (b *between) note(c sim.Call, at time.Duration, lane engine.LaneID, v engine.Verdict) {
+	b.w.steps.add(sim.Step{At: at, Lane: lane, Call: c, Kind: v.Kind, Reason: v.Reason, Until: v.At, Attempt: v.Attempt})
+}
+
+func (b *between) Offer(now time.Duration, d engine.Delivery) engine.Verdict {
+	v := b.Engine.Offer(now, d)
+	b.note(sim.Offered, now, d.Lane, v)
+	return v
+}
+
+func (b *between) Next(now time.Duration) (engine.Grant, bool) {
+	g, ok := b.Engine.Next(now)
+	if ok {
+		b.note(sim.Granted, now, g.Lane, engine.Verdict{Kind: engine.Send, Attempt: g.Ticket.Attempt})
+		head, _ := b.w.f.index.lanes[g.Lane].backlog.head() // what the fan-out is about to take
+		b.w.turn[request{g.Lane, head.pos()}] = len(b.w.turn) + 1
+	}
+	return g, ok
+}
+
+func (b *between) Finish(now time.Duration, k engine.Ticket, r engine.Result) engine.Verdict {
+	v := b.Engine.Finish(now, k, r)
+	b.note(sim.Ended, now, k.Lane, v)
+	return v
+}
+
+// Apply puts in the setup's profile, of which the service has some settings for all lanes alike.
+func (b *between) Apply(now time.Duration, c engine.Change) error {
+	switch c := c.(type) {
+	case engine.PutTenant:
+		c.Weight = b.w.setup.Tenants[c.Tenant].Weight
+		return b.Engine.Apply(now, c)
+	case engine.PutLane:
+		c.Profile, c.Host = b.w.setup.Lanes[c.Lane].Profile, b.w.setup.Lanes[c.Lane].Host
+		return b.Engine.Apply(now, c)
+	}
+	return b.Engine.Apply(now, c)
+}
+
+// request names what is on its way.
+type request struct {
+	lane engine.LaneID
+	pos  journal.Position
+}
+
+// asked is a request that waits for its answer.
+type asked struct {
+	request
+	at     time.Duration
+	result engine.Result
+	answer chan delivery.Outcome
+}
+
+// world is everything around the fan-out: its producer, its endpoints and the time.
+type world struct {
+	setup    *sim.Setup
+	f        *Fanout
+	j        *journal.Journal
+	to       *sim.Receivers
+	steps    script
+	turn     map[request]int // when each was granted; the fan-out's lock guards it
+	onTheWay answers
+	begun    chan struct{} // holds one token when a request has begun
+
+	mu  sync.Mutex
+	new []*asked
+}
+
+// answers is a heap: what ends first.
+type answers []*asked
+
+func (h answers) Len() int           { return len(h) }
+func (h answers) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h answers) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *answers) Push(x any)        { *h = append(*h, x.(*asked)) }
+func (h *answers) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	*h = (*h)[:last]
+	return x
+}
+
+func (w *world) Close() {}
+
+// Send is every endpoint.
+func (w *world) Send(ctx context.Context, r *delivery.Request) delivery.Outcome {
+	if !r.Start() {
+		return *notSent("removed", "")
+	}
+	a := &asked{answer: make(chan delivery.Outcome, 1)}
+	fmt.Sscanf(r.URL, "http://lane%d.test/", &a.lane)
+	a.pos, _ = journal.PositionOf(r.ID)
+	w.mu.Lock()
+	w.new = append(w.new, a)
+	w.mu.Unlock()
+	select {
+	case w.begun <- struct{}{}:
+	default:
+	}
+	select {
+	case out := <-a.answer:
+		return out
+	case <-ctx.Done():
+		return delivery.Outcome{Result: engine.Result{Kind: engine.Failed}, Reason: delivery.ReasonCut}
+	}
+}
+
+// settle lets everything happen that happens at this instant.
+func (w *world) settle() {
+	synctest.Wait()
+	<-time.After(0)
+	synctest.Wait()
+}
+
+// collect asks the endpoints what has begun, in the order in which the engine let it go.
+func (w *world) collect() {
+	w.mu.Lock()
+	list := w.new
+	w.new = nil
+	w.mu.Unlock()
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	slices.SortStableFunc(list, func(a, b *asked) int { return w.turn[a.request] - w.turn[b.request] })
+	now := w.f.clock.now()
+	for _, a := range list {
+		after, result := w.to.Ask(now, a.lane)
+		a.at, a.result = now+after, result
+		heap.Push(&w.onTheWay, a)
+	}
+}
+
+// run posts the arrivals and answers the requests until an instant.
+func (w *world) run(t *testing.T, arrivals []sim.Step, end time.Duration) {
+	for {
+		w.settle()
+		w.collect()
+		at, ends := end, false
+		if len(arrivals) > 0 {
+			at = min(at, arrivals[0].At)
+		}
+		if len(w.onTheWay) > 0 && w.onTheWay[0].at <= at {
+			at, ends = w.onTheWay[0].at, true
+		}
+		wait := time.NewTimer(at - w.f.clock.now())
+		select {
+		case <-w.begun:
+			wait.Stop()
+			continue
+		case <-wait.C:
+		}
+		w.settle() // the clock first
+		w.collect()
+		switch {
+		case ends:
+			a := heap.Pop(&w.onTheWay).(*asked)
+			a.answer <- delivery.Outcome{Result: a.result, Status: 200}
+		case len(arrivals) > 0:
+			w.post(t, arrivals[0])
+			arrivals = arrivals[1:]
+		default:
+			return
+		}
+	}
+}
+
+func (w *world) post(t *testing.T, x sim.Step) {
+	_, err := w.j.Append(t.Context(), &journal.Trigger{
+		Audience: journal.Audience{Tenants: []string{tenantName(w.setup.Lanes[x.Lane].Tenant)}},
+		Topic:    laneTopic(x.Lane), Accepted: w.f.clock.wall(x.At), Payload: []byte("{}"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tenantName(id engine.TenantID) string { return fmt.Sprintf("tenant%d", id) }
+func laneTopic(id engine.LaneID) string    { return fmt.Sprintf("lane%d", id) }
+
+// fannedOut runs a setup through the fan-out, with the arrivals that the simulator saw.
+func fannedOut(t *testing.T, s *sim.Setup, arrivals []sim.Step, end time.Duration) script {
+	w, dir := &world{setup: s, to: sim.NewReceivers(s), steps: script{}, turn: map[request]int{}}, t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w.begun = make(chan struct{}, 1)
+		var err error
+		if w.j, err = journal.Open(t.Context(), journal.Options{Dir: dir, MaxBytes: 1 << 30, NoSync: true, NoPause: true}); err != nil {
+			t.Fatal(err)
+		}
+		w.register(t)
+		now := time.Now()
+		<-time.After(now.Truncate(time.Second).Add(time.Second).Sub(now)) // the log's milliseconds are the engine's
+		w.f, err = Start(t.Context(), Options{
+			Journal: w.j, Sender: w, Engine: s.Engine, Tiers: map[string]Tier{"default": {}},
+			decide: func(c engine.Config) decider {
+				c.Rand = rand.New(rand.NewPCG(s.Seed, 1))
+				return &between{engine.New(c), w}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.run(t, arrivals, end)
+		w.end(t)
+	})
+	return w.steps
+}
+
+func (w *world) register(t *testing.T) {
+	r := w.j.Registry()
+	for i := range w.setup.Tenants {
+		if _, _, err := r.PutTenant(t.Context(), journal.Tenant{ID: tenantName(engine.TenantID(i))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range w.setup.Lanes {
+		sub := journal.Subscription{
+			Tenant: tenantName(w.setup.Lanes[i].Tenant), URL: fmt.Sprintf("http://lane%d.test/", i), Secrets: [][]byte{make([]byte, 24)},
+		}
+		sub.SetMatching([]string{laneTopic(engine.LaneID(i))}, nil)
+		if _, _, err := r.PutSubscription(t.Context(), sub); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) end(t *testing.T) {
+	w.f.StopSends()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.f.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := w.j.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProbe(t *testing.T) {
+	s := &sim.Setup{
+		Seed: 1, Groups: 1, Until: 2 * time.Second, Drain: time.Minute, Engine: engine.Config{Slots: 4, HostLimit: -1},
+		Tenants: []sim.Tenant{{}, {}},
+	}
+	for i := range 2 {
+		s.Lanes = append(s.Lanes, sim.Lane{
+			Tenant: engine.TenantID(i), Host: engine.HostID(i), Profile: engine.Profile{Cap: 3},
+			Arrivals: []sim.Process{sim.Poisson(100, sim.Span{To: 2 * time.Second})},
+			Endpoint: sim.Endpoint{Latency: sim.LogNormal(50*time.Millisecond, 200*time.Millisecond), Errors: 0.1},
+		})
+	}
+	apart(s)
+	want, arrivals := simulated(t, s)
+	got := fannedOut(t, s, arrivals, 70*time.Second)
+	t.Log(want.len(), got.len(), strings.TrimSpace(want.differs(got, 2)))
+}
