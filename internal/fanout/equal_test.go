@@ -1,6 +1,8 @@
 package fanout
 
 import (
+	"bytes"
+	"cmp"
 	"container/heap"
 	"context"
 	"fmt"
@@ -16,6 +18,7 @@ import (
 	"github.com/fairlane-dev/fairlane/internal/delivery"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 	"github.com/fairlane-dev/fairlane/sim"
+	"github.com/fairlane-dev/fairlane/sim/scenario"
 )
 
 // The fan-out and the simulator are two drivers of one engine. Here both run one setup: the simulator in its own
@@ -92,9 +95,9 @@ func told(x sim.Step) string {
 }
 
 // simulated runs a setup in the simulator.
-func simulated(t *testing.T, s *sim.Setup) (script, []sim.Step) {
+func simulated(t *testing.T, s *sim.Setup) (steps script, arrivals []sim.Step, end time.Duration) {
 	t.Helper()
-	steps, arrivals := script{}, []sim.Step(nil)
+	steps = script{}
 	run := *s
 	run.Engine.Rand = rand.New(rand.NewPCG(s.Seed, 1))
 	run.Watch = func(x sim.Step) {
@@ -103,10 +106,11 @@ func simulated(t *testing.T, s *sim.Setup) (script, []sim.Step) {
 			arrivals = append(arrivals, x)
 		}
 	}
-	if _, err := sim.Run(&run); err != nil {
+	f, err := sim.Run(&run)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return steps, arrivals
+	return steps, arrivals, f.End
 }
 
 // between stands between the fan-out and its engine: it notes what is asked and heard.
@@ -115,7 +119,21 @@ type between struct {
 	w *world
 }
 
+// fault is what a broken driver does.
+type fault int
+
+const (
+	none        fault = iota
+	twice             // finishes an attempt again
+	onItsOwn          // repeats what has failed, without asking Next
+	ownClock          // tells the engine of ends in a time of its own, that of another clock's milliseconds
+	saysNothing       // does not state a retry that waits
+)
+
 func (b *between) note(c sim.Call, at time.Duration, lane engine.LaneID, v engine.Verdict) {
+	if b.w.over {
+		return
+	}
 	b.w.steps.add(sim.Step{At: at, Lane: lane, Call: c, Kind: v.Kind, Reason: v.Reason, Until: v.At, Attempt: v.Attempt})
 }
 
@@ -130,15 +148,30 @@ func (b *between) Next(now time.Duration) (engine.Grant, bool) {
 	if ok {
 		b.note(sim.Granted, now, g.Lane, engine.Verdict{Kind: engine.Send, Attempt: g.Ticket.Attempt})
 		head, _ := b.w.f.index.lanes[g.Lane].backlog.head() // what the fan-out is about to take
-		b.w.turn[request{g.Lane, head.pos()}] = len(b.w.turn) + 1
+		b.w.granted++
+		b.w.turn[request{g.Lane, head.pos()}] = b.w.granted
 	}
 	return g, ok
 }
 
 func (b *between) Finish(now time.Duration, k engine.Ticket, r engine.Result) engine.Verdict {
-	v := b.Engine.Finish(now, k, r)
+	told := now
+	if b.w.fault == ownClock {
+		told = now.Truncate(time.Millisecond)
+	}
+	v := b.Engine.Finish(told, k, r)
+	if b.w.fault == twice {
+		b.Engine.Finish(told, k, r)
+	}
 	b.note(sim.Ended, now, k.Lane, v)
 	return v
+}
+
+func (b *between) Waiting(now time.Duration, lane engine.LaneID, what engine.Backlog) {
+	if b.w.fault == saysNothing && what.HeadAttempt > 0 {
+		return
+	}
+	b.Engine.Waiting(now, lane, what)
 }
 
 // Apply puts in the setup's profile, of which the service has some settings for all lanes alike.
@@ -164,6 +197,7 @@ type request struct {
 type asked struct {
 	request
 	at     time.Duration
+	number int // of those asked
 	result engine.Result
 	answer chan delivery.Outcome
 }
@@ -171,12 +205,16 @@ type asked struct {
 // world is everything around the fan-out: its producer, its endpoints and the time.
 type world struct {
 	setup    *sim.Setup
+	fault    fault
 	f        *Fanout
 	j        *journal.Journal
 	to       *sim.Receivers
 	steps    script
-	turn     map[request]int // when each was granted; the fan-out's lock guards it
+	turn     map[request]int // which grant each is, from 1; the fan-out's lock guards it
+	granted  int
+	over     bool // what comes now is the stop's
 	onTheWay answers
+	asked    int
 	begun    chan struct{} // holds one token when a request has begun
 
 	mu  sync.Mutex
@@ -186,10 +224,12 @@ type world struct {
 // answers is a heap: what ends first.
 type answers []*asked
 
-func (h answers) Len() int           { return len(h) }
-func (h answers) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h answers) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *answers) Push(x any)        { *h = append(*h, x.(*asked)) }
+func (h answers) Len() int { return len(h) }
+func (h answers) Less(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].number < h[j].number
+}
+func (h answers) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *answers) Push(x any)   { *h = append(*h, x.(*asked)) }
 func (h *answers) Pop() any {
 	last := len(*h) - 1
 	x := (*h)[last]
@@ -237,11 +277,19 @@ func (w *world) collect() {
 	w.mu.Unlock()
 	w.f.mu.Lock()
 	defer w.f.mu.Unlock()
-	slices.SortStableFunc(list, func(a, b *asked) int { return w.turn[a.request] - w.turn[b.request] })
+	slices.SortFunc(list, func(a, b *asked) int {
+		return cmp.Or(cmp.Compare(w.turn[a.request], w.turn[b.request]), cmp.Compare(a.pos, b.pos))
+	})
 	now := w.f.clock.now()
 	for _, a := range list {
 		after, result := w.to.Ask(now, a.lane)
-		a.at, a.result = now+after, result
+		if w.fault == onItsOwn && result.Kind == engine.Failed {
+			var again time.Duration
+			again, result = w.to.Ask(now+after, a.lane)
+			after += again
+		}
+		w.asked++
+		a.at, a.number, a.result = now+after, w.asked, result
 		heap.Push(&w.onTheWay, a)
 	}
 }
@@ -294,8 +342,8 @@ func tenantName(id engine.TenantID) string { return fmt.Sprintf("tenant%d", id) 
 func laneTopic(id engine.LaneID) string    { return fmt.Sprintf("lane%d", id) }
 
 // fannedOut runs a setup through the fan-out, with the arrivals that the simulator saw.
-func fannedOut(t *testing.T, s *sim.Setup, arrivals []sim.Step, end time.Duration) script {
-	w, dir := &world{setup: s, to: sim.NewReceivers(s), steps: script{}, turn: map[request]int{}}, t.TempDir()
+func fannedOut(t *testing.T, s *sim.Setup, arrivals []sim.Step, end time.Duration, broken fault) script {
+	w, dir := &world{setup: s, fault: broken, to: sim.NewReceivers(s), steps: script{}, turn: map[request]int{}}, t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w.begun = make(chan struct{}, 1)
 		var err error
@@ -340,6 +388,9 @@ func (w *world) register(t *testing.T) {
 }
 
 func (w *world) end(t *testing.T) {
+	w.f.mu.Lock()
+	w.over = true
+	w.f.mu.Unlock()
 	w.f.StopSends()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -351,20 +402,100 @@ func (w *world) end(t *testing.T) {
 	}
 }
 
-func TestProbe(t *testing.T) {
-	s := &sim.Setup{
-		Seed: 1, Groups: 1, Until: 2 * time.Second, Drain: time.Minute, Engine: engine.Config{Slots: 4, HostLimit: -1},
-		Tenants: []sim.Tenant{{}, {}},
+// smaller are the shipped scenarios of deliveries, with what makes them small enough for a real disk: every
+// rate, the slots and the times, in proportion. Rows that only the simulator has are left out: gates outside of
+// the engine, a pooled budget.
+var smaller = []struct {
+	scenario string
+	tables   []string
+	policies []string
+	edits    []string // what, by what
+}{
+	{"herd", []string{""}, []string{"none", "equal", "decorrelated", "full"}, []string{"tenants: 1000", "tenants: 100", "workers: 10", "workers: 1"}},
+	{"burst", []string{""}, []string{"none", "drop", "defer", "fair"}, []string{
+		"duration: 100s", "slots: 12\nduration: 8s", "{from: 10s, to: 100s}", "{from: 2s, to: 8s}", "from: 10s, to: 100s", "from: 2s, to: 8s",
+		"tenants: 3999", "tenants: 39", "40000/s", "400/s", "27000/s", "270/s", "18000", "180", "50000/s", "500/s", "burst: 50000", "burst: 500", "cap: 1200", "cap: 12",
+	}},
+	{"black-hole", []string{"others-150", "others-300"}, []string{"shared", "cap", "breaker"}, []string{
+		"duration: 10m", "slots: 120\nduration: 1m", "to: 10m", "to: 1m", "100/s", "10/s", "150/s", "15/s", "300/s", "30/s",
+	}},
+	{"retry-storm", []string{""}, []string{"per-request", "budget"}, []string{
+		"duration: 180s", "duration: 60s", "from: 60s, to: 120s", "from: 20s, to: 40s", "200/s", "20/s", "2000/s", "60/s",
+	}},
+	{"outage", []string{""}, []string{"shipped", "five-attempts"}, []string{
+		"duration: 8h", "duration: 16m", "from: 1h, to: 7h", "from: 2m, to: 14m",
+	}},
+	{"many-keys", []string{""}, []string{"by-subscription", "by-tenant"}, []string{
+		"slots: 50", "slots: 2", "duration: 40s", "duration: 6s", "to: 40s", "to: 6s", "from: 10s", "from: 1s", "subscriptions: 1000", "subscriptions: 20",
+		"5/s", "10/s", "5000/s", "200/s", "cap: 50", "cap: 2",
+	}},
+}
+
+// small is one row of a shipped scenario, made smaller.
+func small(t *testing.T, name, table, policy string, edits []string) *sim.Setup {
+	t.Helper()
+	text, err := scenario.Source(name)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i := range 2 {
-		s.Lanes = append(s.Lanes, sim.Lane{
-			Tenant: engine.TenantID(i), Host: engine.HostID(i), Profile: engine.Profile{Cap: 3},
-			Arrivals: []sim.Process{sim.Poisson(100, sim.Span{To: 2 * time.Second})},
-			Endpoint: sim.Endpoint{Latency: sim.LogNormal(50*time.Millisecond, 200*time.Millisecond), Errors: 0.1},
+	for i := 0; i < len(edits); i += 2 {
+		if !bytes.Contains(text, []byte(edits[i])) {
+			t.Errorf("%s has no %q any more", name, edits[i])
+		}
+	}
+	s, err := scenario.Parse(name, []byte(strings.NewReplacer(edits...).Replace(string(text))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	setup, err := s.Setup(table, policy, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apart(setup)
+	return setup
+}
+
+// The simulator's driver and the service's ask the engine the same at the same instants, and hear the same.
+func TestTheSimulatorIsTheService(t *testing.T) {
+	for _, x := range smaller {
+		for _, table := range x.tables {
+			for _, policy := range x.policies {
+				t.Run(strings.Join([]string{x.scenario, table, policy}, "/"), func(t *testing.T) {
+					s := small(t, x.scenario, table, policy, x.edits)
+					want, arrivals, end := simulated(t, s)
+					got := fannedOut(t, s, arrivals, end, none)
+					if d := want.differs(got, len(s.Lanes)); d != "" {
+						t.Error(d)
+					}
+					t.Log(want.len(), "verdicts and grants of", len(arrivals), "deliveries,", end)
+				})
+			}
+		}
+	}
+}
+
+// A driver that does something else than the simulator's is found out.
+func TestAFaultyDriverIsFoundOut(t *testing.T) {
+	s := func(t *testing.T) *sim.Setup {
+		return small(t, "retry-storm", "", "budget", append(smaller[3].edits[:0:0],
+			"duration: 180s", "duration: 6s", "from: 60s, to: 120s", "from: 2s, to: 4s", "200/s", "20/s", "2000/s", "20/s"))
+	}
+	for _, x := range []struct {
+		name  string
+		fault fault
+		found bool
+	}{
+		{"none", none, false}, {"a double Finish", twice, true}, {"a retry without Next", onItsOwn, true},
+		{"its own clock", ownClock, true}, {"a missing Waiting", saysNothing, true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			setup := s(t)
+			want, arrivals, end := simulated(t, setup)
+			d := want.differs(fannedOut(t, setup, arrivals, end, x.fault), len(setup.Lanes))
+			if (d != "") != x.found {
+				t.Errorf("found %q", d)
+			}
+			t.Log(d)
 		})
 	}
-	apart(s)
-	want, arrivals := simulated(t, s)
-	got := fannedOut(t, s, arrivals, 70*time.Second)
-	t.Log(want.len(), got.len(), strings.TrimSpace(want.differs(got, 2)))
 }

@@ -54,6 +54,7 @@ type Fanout struct {
 	passed  journal.Position // decided is dropped beyond it
 	cursor  journal.Position // first position not yet decided
 	timerAt time.Duration    // when the clock wakes next
+	tickAt  time.Duration    // when the engine is asked next
 	stopped bool             // no send starts any more
 	cutting bool             // what ends from now on was cut by us
 	dirty   bool             // something changed since the last checkpoint
