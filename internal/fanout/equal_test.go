@@ -14,9 +14,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlane-dev/fairlane/breaker"
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/delivery"
 	"github.com/fairlane-dev/fairlane/internal/journal"
+	"github.com/fairlane-dev/fairlane/limit"
+	"github.com/fairlane-dev/fairlane/retry"
 	"github.com/fairlane-dev/fairlane/sim"
 	"github.com/fairlane-dev/fairlane/sim/scenario"
 )
@@ -29,14 +32,17 @@ import (
 // No time passes in the journal (NoPause).
 
 // apart moves a setup's instants so that what is independent does not happen at one instant: arrivals are at
-// whole microseconds, as the log stores them; answers and timeouts are not; a probe expires after its timeout.
+// whole microseconds, as the log stores them, and apart, as the simulator knows a delivery by its instant; answers and timeouts are not; a probe expires after its timeout.
 func apart(s *sim.Setup) {
 	for i := range s.Lanes {
 		l := &s.Lanes[i]
 		for k, p := range l.Arrivals {
 			l.Arrivals[k] = func(n uint64, last time.Duration, rnd *rand.Rand) (time.Duration, bool) {
 				at, more := p(n, last, rnd)
-				return at.Truncate(time.Microsecond), more
+				if at = at.Truncate(time.Microsecond); n > 0 {
+					at = max(at, last+time.Microsecond)
+				}
+				return at, more
 			}
 		}
 		odd := 137*time.Microsecond + time.Duration(i%9973)*11*time.Nanosecond + 7
@@ -523,4 +529,65 @@ func TestAFaultyDriverIsFoundOut(t *testing.T) {
 			t.Log(d, w.refused)
 		})
 	}
+}
+
+// So do they for setups that mix what the shipped ones have apart, and what none of those has: contracts, weights,
+// several lanes a tenant, host limits, 429, rejections, slow and silent endpoints, few workers, lost answers.
+func TestTheSimulatorIsTheServiceOnMixedSetups(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			s := mixed(seed)
+			apart(s)
+			want, arrivals, end := simulated(t, s)
+			if d := want.differs(fannedOut(t, s, arrivals, end, none).steps, len(s.Lanes)); d != "" {
+				t.Error(d)
+			}
+			t.Log(want.len(), "verdicts and grants of", len(arrivals), "deliveries,", end)
+		})
+	}
+}
+
+func mixed(seed uint64) *sim.Setup {
+	const until = 10 * time.Second
+	rnd := rand.New(rand.NewPCG(seed, 2))
+	s := &sim.Setup{
+		Seed: seed, Groups: 1, Until: until, Drain: 50 * time.Second,
+		Engine: engine.Config{Slots: 2 + rnd.IntN(12), HostLimit: rnd.IntN(4) - 1},
+	}
+	server := &sim.Server{Workers: 1 + rnd.IntN(3)}
+	for i := range 6 {
+		if i%2 == 0 {
+			s.Tenants = append(s.Tenants, sim.Tenant{Weight: 1 + rnd.IntN(5)})
+		}
+		l := sim.Lane{
+			Tenant: engine.TenantID(len(s.Tenants) - 1), Host: engine.HostID(rnd.IntN(3)),
+			Arrivals: []sim.Process{sim.Poisson(2+20*rnd.Float64(), sim.Span{To: until}), sim.Burst(uint64(1+rnd.IntN(15)), 4*time.Second, sim.Span{From: time.Second, To: until})},
+			Profile: engine.Profile{
+				Cap: 1 + rnd.IntN(6), Timeout: time.Second, MaxAttempts: uint32(rnd.IntN(2) * 6), NoBudget: rnd.IntN(3) == 0, Drop: rnd.IntN(5) == 0,
+				Schedule: retry.Schedule{Slow: []time.Duration{3 * time.Second, 7 * time.Second}},
+				Breaker:  breaker.Config{Off: rnd.IntN(4) == 0, Open: 2 * time.Second},
+			},
+			Endpoint: sim.Endpoint{
+				Latency: sim.LogNormal(30*time.Millisecond, 150*time.Millisecond), Errors: 0.2 * rnd.Float64(), Lost: 0.05 * rnd.Float64(),
+				Phases: []sim.Phase{{
+					Span: sim.Span{From: 3 * time.Second, To: time.Duration(3+rnd.IntN(5)) * time.Second},
+					Kind: []sim.PhaseKind{sim.Fails, sim.Slows, sim.BlackHole, sim.Rejects}[rnd.IntN(4)], After: 20 * time.Millisecond,
+				}},
+			},
+		}
+		if rnd.IntN(2) == 0 {
+			l.Profile.Rate, _ = limit.ParseRate(fmt.Sprintf("%d/s", 3+rnd.IntN(20)), 1+rnd.Int64N(10))
+		} else {
+			l.Profile.Rate = limit.Unlimited()
+		}
+		if rnd.IntN(3) == 0 {
+			rate, _ := limit.ParseRate("5/s", 5)
+			l.Endpoint.Throttle = &sim.Throttle{Rate: rate, Quiet: rnd.IntN(2) == 0}
+		}
+		if rnd.IntN(3) == 0 {
+			l.Server = server
+		}
+		s.Lanes = append(s.Lanes, l)
+	}
+	return s
 }
