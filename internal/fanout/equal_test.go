@@ -563,7 +563,7 @@ func mixed(seed uint64) *sim.Setup {
 			Tenant: engine.TenantID(len(s.Tenants) - 1), Host: engine.HostID(rnd.IntN(3)),
 			Arrivals: []sim.Process{sim.Poisson(2+20*rnd.Float64(), sim.Span{To: until}), sim.Burst(uint64(1+rnd.IntN(15)), 4*time.Second, sim.Span{From: time.Second, To: until})},
 			Profile: engine.Profile{
-				Cap: 1 + rnd.IntN(6), Timeout: time.Second, MaxAttempts: uint32(rnd.IntN(2) * 6), NoBudget: rnd.IntN(3) == 0, Drop: rnd.IntN(5) == 0,
+				Cap: 1 + rnd.IntN(6), Timeout: 800*time.Millisecond + time.Duration(rnd.Int64N(4e8)), MaxAttempts: uint32(rnd.IntN(2) * 6), NoBudget: rnd.IntN(3) == 0, Drop: rnd.IntN(5) == 0,
 				Schedule: retry.Schedule{Slow: []time.Duration{3 * time.Second, 7 * time.Second}},
 				Breaker:  breaker.Config{Off: rnd.IntN(4) == 0, Open: 2 * time.Second},
 			},
