@@ -93,6 +93,7 @@ func (p *platform) try(t *testing.T, command *block, want block) {
 			_ = json.Unmarshal(body, &made) // differs is reported below
 			p.secret = made.Secret
 		}
+		p.remember(resp, body)
 		why := differs(want, resp, body)
 		if why == "" {
 			return
@@ -102,6 +103,17 @@ func (p *platform) try(t *testing.T, command *block, want block) {
 			return
 		}
 		<-time.After(10 * time.Millisecond)
+	}
+}
+
+// remember keeps the ids that the page's later commands speak of.
+func (p *platform) remember(resp *http.Response, body []byte) {
+	var made struct{ ID string }
+	_ = json.Unmarshal(body, &made) // differs is reported
+	if strings.HasPrefix(resp.Header.Get("Location"), "/v1/replays/") {
+		p.vars["replay"] = made.ID
+	} else if strings.HasPrefix(made.ID, "msg_p") {
+		p.vars["trigger"] = made.ID
 	}
 }
 
@@ -157,19 +169,26 @@ func shellWords(command string, vars map[string]string) (words []string) {
 		if m == "|" {
 			break
 		}
-		quote := m[0]
-		if quote == '\'' || quote == '"' {
-			m = m[1 : len(m)-1]
+		word := ""
+		for _, part := range shellPart.FindAllString(m, -1) {
+			quote := part[0]
+			if quote == '\'' || quote == '"' {
+				part = part[1 : len(part)-1]
+			}
+			if quote != '\'' {
+				part = os.Expand(part, func(name string) string { return vars[name] })
+			}
+			word += part
 		}
-		if quote != '\'' {
-			m = os.Expand(m, func(name string) string { return vars[name] })
-		}
-		words = append(words, m)
+		words = append(words, word)
 	}
 	return words
 }
 
-var shellWord = regexp.MustCompile(`'[^']*'|"[^"]*"|[^\s'"]+`)
+var (
+	shellPart = regexp.MustCompile(`'[^']*'|"[^"]*"|[^\s'"]+`)
+	shellWord = regexp.MustCompile(`(?:` + shellPart.String() + `)+`)
+)
 
 // curl does what the command of that name does, for the flags that the page uses. The page's endpoint
 // stands for ours in what is sent and in what is returned.
@@ -190,7 +209,9 @@ func (p *platform) curl(t *testing.T, args []string) (*http.Response, []byte) {
 			header.Set(name, value)
 		case "--json":
 			body = strings.ReplaceAll(args[i+1], from, to)
-			header.Set("Content-Type", "application/json")
+			if header.Get("Content-Type") == "" {
+				header.Set("Content-Type", "application/json")
+			}
 			if method == http.MethodGet {
 				method = http.MethodPost
 			}
@@ -259,8 +280,8 @@ func differs(want block, resp *http.Response, body []byte) string {
 }
 
 var (
-	passing = regexp.MustCompile(`^(position|remaining|next|created|at|secret|Retry-After|.*_ms)$`)
-	ids     = regexp.MustCompile(`(msg_p|sub_)[0-9a-z]+`)
+	passing = regexp.MustCompile(`^(until|overlap_until|position|remaining|next|created|at|accepted|died|first_died|secret|Retry-After|.*_ms)$`)
+	ids     = regexp.MustCompile(`(msg_p|sub_|rpl_)[0-9a-z]+`)
 )
 
 // same compares two JSON values; what is different on every run only by its type.

@@ -62,13 +62,18 @@ func rows(header string, lines []string) string {
 const everySetting = `
 retention: {history: 1d, dead: 1d}
 server: {tls: {cert: c, key: k}, admin_key: "${K}"}
-data: {secret_key: "${S}"}
+data: {secret_key: "${S}", previous_secret_keys: ["${S}"]}
+delivery: {network: {proxy: "http://p:1", proxy_user: "${U}"}, tls: {cert: c, key: k}}
+envelopes: {name: {schema: s, content_type: a/b, template: "{payload}"}}
 tiers: {default: {rate: 10/s, burst: 5, inbound: {rate: 10/s, burst: 5, share: 1}}}
 `
 
 func testEnv(name string) (string, bool) {
 	if name == "K" || name == "FAIRLANE_ADMIN_KEY" {
 		return "0123456789abcdef", true
+	}
+	if name == "U" {
+		return "user:password", true
 	}
 	return "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", true
 }
@@ -87,7 +92,7 @@ func TestSettingsTableIsCurrent(t *testing.T) {
 		if about == "" || slices.ContainsFunc(all.Notes, func(n config.Problem) bool { return strings.HasPrefix(path, n.Field) }) {
 			about = strings.TrimPrefix(about+"; no effect in this release", "; ")
 		}
-		name := strings.Replace(path, "tiers.default.", "tiers.*.", 1)
+		name := strings.NewReplacer("tiers.default.", "tiers.*.", "envelopes.name.", "envelopes.*.").Replace(path)
 		lines = append(lines, fmt.Sprintf("| `%s` | %s | %s | %s |", name, code(defaults[path].value), about, withUnit.ReplaceAllString(rule, "$1")))
 	}
 	generated(t, "configuration.md", "settings", rows("setting | default | meaning | must be", lines))
@@ -135,6 +140,9 @@ func settings(t *testing.T, path string) (list []string) {
 	for key := range strings.SplitSeq(known, ", ") {
 		if path == "" && key == "tiers" {
 			key = "tiers.default"
+		}
+		if path == "" && key == "envelopes" {
+			key = "envelopes.name"
 		}
 		list = append(list, settings(t, join(path, key))...)
 	}

@@ -28,6 +28,7 @@ func TestSettleMovesBetweenTheTermsOfTheAccount(t *testing.T) {
 		{ToBuried, 1, func(c *Counters) { c.Parked, c.Dead = c.Parked-1, c.Dead+1 }},
 		{ToCancelled, 2, func(c *Counters) { c.Parked, c.Cancelled = c.Parked-2, c.Cancelled+2 }},
 		{ToRevived, 2, func(c *Counters) { c.Parked, c.Dead = c.Parked+2, c.Dead-2 }},
+		{ToReplayed, 1, func(c *Counters) { c.Parked, c.Dead = c.Parked+1, c.Dead-1 }},
 		{ToResent, 5, func(c *Counters) { c.Offered, c.Parked = c.Offered+5, c.Parked+5 }},
 		{ToPurged, 1, func(c *Counters) { c.Dead, c.Cancelled = c.Dead-1, c.Cancelled+1 }},
 	} {

@@ -256,6 +256,7 @@ const (
 	ToResent                     // offered + 1, parked + 1 (a deliberate resend)
 	ToPurged                     // dead -> cancelled
 	ToBuried                     // parked -> dead for another reason than age (over quota, too costly)
+	ToReplayed                   // dead -> parked, by a driver that paces and ramps what it revives itself
 )
 
 // Counters is the account of one lane: Offered = Delivered + Parked + Dead + InFlight + Cancelled + Dropped,

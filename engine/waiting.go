@@ -70,6 +70,9 @@ func (e *Engine) transfer(l *lane, m Moved, n uint32) {
 			l.startRamp()
 		}
 		e.park(l, n)
+	case ToReplayed:
+		e.undead(l, n)
+		e.park(l, n)
 	case ToResent:
 		l.offered += uint64(n)
 		e.total.Offered += uint64(n)

@@ -381,6 +381,73 @@ func TestForgettingTenantsGrantsNothing(t *testing.T) {
 	}
 }
 
+// One that is forgotten with a debt comes back with no less of it.
+// Limiter case L66.
+func TestAForgottenTenantComesBackNoBetterThanItLeft(t *testing.T) {
+	s := NewSlots(SlotLimits{Slots: 2})
+	var now time.Duration
+	use := func(name string, took time.Duration) {
+		ticket, _ := s.Request(now, Claim{Tenant: name, Share: 1})
+		now += took
+		s.Release(now, ticket)
+	}
+	s.Request(now, Claim{Tenant: "steady", Share: 1})
+	use("debtor", time.Second)
+	debt := s.tenants[s.ids["debtor"]].virtual
+	if debt < 0.9 {
+		t.Fatalf("a second of slot time is a debt of %v", debt)
+	}
+	for i := range maxIdle {
+		use(fmt.Sprint("once", i), 2*time.Second)
+	}
+	if _, known := s.ids["debtor"]; known {
+		t.Fatal("the nearest to the floor is still remembered")
+	}
+	ticket, _ := s.Request(now, Claim{Tenant: "debtor", Share: 1})
+	if got := s.tenants[s.ids["debtor"]].virtual - s.claims[ticket.index].charged; got < debt {
+		t.Errorf("left with a debt of %v and came back with %v", debt, got)
+	}
+}
+
+// Changed limits hold for what waits: more slots, another mode, a higher share.
+func TestChangedLimitsHoldForWhatWaits(t *testing.T) {
+	limits := SlotLimits{Slots: 2, Mode: Hard, Queue: 10, Waiters: 100}
+	s := NewSlots(limits)
+	drain := func() (n int) {
+		for _, ok := s.Next(0); ok; _, ok = s.Next(0) {
+			n++
+		}
+		return n
+	}
+	claim := Claim{Tenant: "a", Share: 1, Until: time.Hour}
+	for range 9 {
+		s.Request(0, claim)
+	}
+	if s.Running() != 1 || drain() != 0 {
+		t.Fatalf("%d run", s.Running())
+	}
+	claim.Share = 2
+	s.Request(0, claim)
+	if n := drain(); n != 1 {
+		t.Errorf("a higher share granted %d, want 1", n)
+	}
+	limits.Slots = 5
+	s.SetLimits(limits)
+	if n := drain(); n != 0 {
+		t.Errorf("more slots granted %d above a hard share", n)
+	}
+	limits.Mode = WorkConserving
+	s.SetLimits(limits)
+	if n := drain(); n != 3 || s.Running() != 5 {
+		t.Errorf("lent slots granted %d, want 3", n)
+	}
+	limits.Slots = 1
+	s.SetLimits(limits)
+	if n := drain(); n != 0 || s.Running() != 5 || s.Waiting() != 5 {
+		t.Errorf("fewer slots granted %d; %d run, %d wait", n, s.Running(), s.Waiting())
+	}
+}
+
 // A clock that steps back moves no deadline and gives no slot time away.
 // Limiter case L1.
 func TestAnEarlierInstantCountsAsTheLatest(t *testing.T) {

@@ -36,7 +36,7 @@ func (d *Door) Check() http.Handler {
 		s.Answers.limits(w.Header(), &v.verdict)
 		w.Header().Set(TenantHeader, v.id.Tenant)
 		w.Header().Set("Cache-Control", "no-store")
-		d.figures.enter(v)(http.StatusOK, 0, true)
+		d.figures.admitted(v, 0)
 		w.WriteHeader(http.StatusOK)
 	})
 }

@@ -11,5 +11,5 @@
 //
 // The slot is given back exactly once: when the handler has returned or panicked,
 // or, of a connection that it took over, when that is closed. A client that does
-// not read its answer is cut after Settings.Stall without progress.
+// not send its body, or read its answer, is cut after Settings.Stall without progress.
 package httpadmit

@@ -36,7 +36,7 @@ type Settings struct {
 	Shared      Shared          // needed by policies that are shared
 	Slots       fair.SlotLimits // Slots 0: concurrency is not limited
 	Wait        time.Duration   // longest wait for a slot; 0: none
-	Stall       time.Duration   // longest time in which a client reads nothing; 0: any
+	Stall       time.Duration   // longest time in which a client sends or reads nothing; 0: any
 	Answers     Answers
 	// Signal says how busy the protected resource is, 1 and above saturated. nil: the
 	// part of the slots that are held.
@@ -161,7 +161,7 @@ func (v *visit) enter(r *http.Request) *Problem {
 // identify finds tenant and tier. What has no valid credential counts against
 // the policies for that, never against a tenant.
 func (v *visit) identify(r *http.Request) *Problem {
-	err := error(identity.ErrNone)
+	err := identity.ErrNone
 	if v.s.Identity != nil {
 		v.id, err = v.s.Identity.Resolve(r)
 	}
@@ -285,7 +285,11 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		leave(out.status, time.Since(began), ok)
 	}()
 	v.s.Answers.limits(w.Header(), &v.verdict)
-	next.ServeHTTP(out, r.WithContext(identity.With(r.Context(), v.id)))
+	r = r.WithContext(identity.With(r.Context(), v.id))
+	if v.s.Stall > 0 && r.Body != nil && r.Body != http.NoBody {
+		r.Body = &body{r.Body, out.control, v.s.Stall}
+	}
+	next.ServeHTTP(out, r)
 	ok = true
 }
 

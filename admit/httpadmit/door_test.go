@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -389,6 +390,45 @@ func TestASlowReaderIsCut(t *testing.T) {
 	settle(t, d)
 }
 
+// A client that does not send its body is cut, and its slot with it; one that
+// sends steadily is not, and neither is one whose answer takes long.
+// Field case 91.
+func TestASlowSenderIsCut(t *testing.T) {
+	s := settings(t)
+	s.Slots = fair.SlotLimits{Slots: 1, Queue: 10, Waiters: 10}
+	s.Stall = 300 * ms
+	d := newDoor(s)
+	read := make(chan error, 1)
+	server := httptest.NewServer(d.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		if err == nil {
+			after(2 * s.Stall)
+			err = r.Context().Err()
+		}
+		read <- err
+	})))
+	defer server.Close()
+	for name, tc := range map[string]struct {
+		pieces int
+		cut    bool
+	}{"stalls": {1, true}, "steady": {5, false}} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer a-key\r\nContent-Length: 5\r\n\r\n")
+		for range tc.pieces {
+			after(20 * ms)
+			fmt.Fprint(conn, "x")
+		}
+		if err := <-read; (err != nil) != tc.cut {
+			t.Errorf("%s: %v", name, err)
+		}
+		conn.Close()
+		settle(t, d)
+	}
+}
+
 // The tenant travels: in the context, in the header to the service, and the
 // caller's own header does not.
 func TestTheTenantTravelsDownstream(t *testing.T) {
@@ -424,7 +464,8 @@ func TestCheckAnswersTrustedProxies(t *testing.T) {
 			t.Errorf("anybody may ask: %d", w.Code)
 		}
 		s.Proxies.Trusted = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} // of httptest's requests
-		h = newDoor(s).Check()
+		d := newDoor(s)
+		h = d.Check()
 		nginx := func(path, tenant string) *httptest.ResponseRecorder {
 			return get(h, "/check?nginx", tenant, "X-Original-Method", "GET", "X-Original-URI", path)
 		}
@@ -441,6 +482,9 @@ func TestCheckAnswersTrustedProxies(t *testing.T) {
 		if w := get(h, "/check", "a", "X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/"); w.Code != 429 {
 			t.Errorf("over the limit, Traefik: %d", w.Code)
 		}
+		if r := d.Report(); len(r.Routes) > 0 {
+			t.Errorf("slot times of requests whose end is not known: %+v", r.Routes)
+		}
 		if w := get(h, "/check", "a"); w.Code != 400 {
 			t.Errorf("without a method: %d", w.Code)
 		}
@@ -452,10 +496,10 @@ func TestCheckAnswersTrustedProxies(t *testing.T) {
 func TestOutboundCallsHaveTheTenantsLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settings(t, admit.Policy{Name: "out", Key: []admit.Part{admit.ByTenant}, Spec: bucket(1, time.Second, 2), Costs: map[string]int64{"report": 1}, Percent: 100})
-		sent := 0
+		var sent atomic.Int64
 		tr := &Transport{Gate: s.Gate, Local: admit.NewLocal(10), TierOf: func(string) (string, bool) { return "free", true },
 			Base: roundTrip(func(*http.Request) (*http.Response, error) {
-				sent++
+				sent.Add(1)
 				return httptest.NewRecorder().Result(), nil
 			})}
 		call := func(tenant string) error {
@@ -472,8 +516,8 @@ func TestOutboundCallsHaveTheTenantsLimits(t *testing.T) {
 				t.Errorf("call %d: %v", i, err)
 			}
 		}
-		if err := call("b"); err != nil || sent != 3 {
-			t.Errorf("another tenant: %v, %d sent", err, sent)
+		if err := call("b"); err != nil || sent.Load() != 3 {
+			t.Errorf("another tenant: %v, %d sent", err, sent.Load())
 		}
 		tr.Wait = 3 * time.Second
 		began := time.Now()

@@ -120,21 +120,8 @@ func (f *Figures) refused(v *visit, p *Problem) {
 
 // enter counts a request that is let through. Call what it returns at its end.
 func (f *Figures) enter(v *visit) (leave func(status int, took time.Duration, returned bool)) {
-	f.allowed.WithLabelValues(v.route).Inc()
 	f.wait.WithLabelValues(v.route).Observe(v.waited.Seconds())
-	saturated := v.busy >= 1
-	f.mu.Lock()
-	t, name := f.tenantLocked(v.id.Tenant)
-	t.inFlight++
-	t.admitted++
-	t.waited += v.waited
-	f.judgeLocked(v, name)
-	f.mu.Unlock()
-	for _, h := range v.verdict.Limits {
-		if saturated {
-			f.wrongly.WithLabelValues(v.route, h.Policy, "false-acceptance").Inc()
-		}
-	}
+	t := f.admitted(v, 1)
 	return func(status int, took time.Duration, returned bool) {
 		f.completed.WithLabelValues(v.route, class(status, returned)).Inc()
 		f.duration.WithLabelValues(v.route).Observe(took.Seconds())
@@ -143,6 +130,25 @@ func (f *Figures) enter(v *visit) (leave func(status int, took time.Duration, re
 		t.inFlight--
 		f.routeLocked(v.route).add(took)
 	}
+}
+
+// admitted counts a request that is let through, and in flight if its end will be
+// known.
+func (f *Figures) admitted(v *visit, inFlight int64) *tenantFigures {
+	f.allowed.WithLabelValues(v.route).Inc()
+	if v.busy >= 1 {
+		for _, h := range v.verdict.Limits {
+			f.wrongly.WithLabelValues(v.route, h.Policy, "false-acceptance").Inc()
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t, name := f.tenantLocked(v.id.Tenant)
+	t.inFlight += inFlight
+	t.admitted++
+	t.waited += v.waited
+	f.judgeLocked(v, name)
+	return t
 }
 
 // class is the class of a status: of no answer at all, what that means.

@@ -108,10 +108,10 @@ func problemDenied(v *admit.Verdict, tier string) *Problem {
 }
 
 func problemOf(hit *admit.Hit) *Problem {
-	switch {
-	case hit.Decision.Reason == limit.Paused:
+	switch hit.Decision.Reason {
+	case limit.Paused:
 		return newProblem(http.StatusForbidden, Suspended, "The limit is 0")
-	case hit.Decision.Reason == limit.Never:
+	case limit.Never:
 		p := newProblem(http.StatusForbidden, TooCostly, "The request costs more than the limit ever lets through")
 		p.Detail = fmt.Sprintf("it costs %d, the limit is %s", hit.Cost, describe(&hit.Spec))
 		return p

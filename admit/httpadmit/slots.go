@@ -102,7 +102,7 @@ var refusals = map[fair.Answer]error{
 func (s *Slots) wait(ctx context.Context, ticket fair.SlotTicket, told <-chan bool, most time.Duration) error {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
-	granted := false
+	var granted bool
 	select {
 	case granted = <-told:
 	case <-ctx.Done():

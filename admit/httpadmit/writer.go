@@ -2,6 +2,7 @@ package httpadmit
 
 import (
 	"bufio"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -81,6 +82,30 @@ func (w *writer) end() {
 	if w.stall > 0 && !w.taken && !w.extend.IsZero() {
 		w.control.SetWriteDeadline(time.Time{}) //nolint:errcheck // the connection's next request begins anew
 	}
+}
+
+// body follows a request's body: a client that sends nothing for stall is cut.
+type body struct {
+	io.ReadCloser
+	control *http.ResponseController
+	stall   time.Duration
+}
+
+// Read moves the deadline along. It ends with the body: the server then watches
+// the connection for the client's going, for as long as the answer takes.
+func (b *body) Read(p []byte) (int, error) {
+	b.control.SetReadDeadline(time.Now().Add(b.stall)) //nolint:errcheck // not every reader has one
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.control.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
+	}
+	return n, err
+}
+
+// Close ends the deadline too: what is left of the body has the server's own.
+func (b *body) Close() error {
+	b.control.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
+	return b.ReadCloser.Close()
 }
 
 // heldConn gives its slot back when it is closed.

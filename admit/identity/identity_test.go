@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -255,10 +256,10 @@ func (a answers) RoundTrip(r *http.Request) (*http.Response, error) { return a(r
 func TestUnknownKeysAreFetchedButNotOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		edPublic, edKey, _ := ed25519.GenerateKey(rand.Reader)
-		fetches := 0
+		var fetches atomic.Int64
 		f := NewFetcher("http://keys")
 		f.Client = &http.Client{Transport: answers(func(*http.Request) (*http.Response, error) {
-			if fetches++; fetches == 1 {
+			if fetches.Add(1) == 1 {
 				return nil, errors.New("away")
 			}
 			body := fmt.Sprintf(`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"new","x":%q}]}`, base64.RawURLEncoding.EncodeToString(edPublic))
@@ -278,15 +279,13 @@ func TestUnknownKeysAreFetchedButNotOften(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if fetches != 1 {
-			t.Fatalf("%d fetches within the first instant", fetches)
+		if n := fetches.Load(); n != 1 {
+			t.Fatalf("%d fetches within the first instant", n)
 		}
-		select {
-		case <-time.After(10 * time.Second):
-		}
+		<-time.After(10 * time.Second)
 		synctest.Wait()
-		if _, err := tokens.Resolve(r); err != nil || fetches != 2 {
-			t.Errorf("%v after %d fetches", err, fetches)
+		if _, err := tokens.Resolve(r); err != nil || fetches.Load() != 2 {
+			t.Errorf("%v after %d fetches", err, fetches.Load())
 		}
 	})
 }

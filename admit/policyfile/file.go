@@ -225,8 +225,8 @@ func readTiers(r *reader, top *section) (tiers []tier) {
 // readRate reads rate and burst. A burst that is left out is one second's worth.
 func readRate(s *section) (*admit.Spec, bool) {
 	n, stands := s.node("rate")
-	burst, asked := int64(0), false
-	asked = s.whole("burst", 1, limit.MaxTokens, &burst)
+	var burst int64
+	asked := s.whole("burst", 1, limit.MaxTokens, &burst)
 	if !stands {
 		if asked {
 			s.r.at(s.field("burst"), "needs rate")

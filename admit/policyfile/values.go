@@ -80,9 +80,9 @@ func (s *section) small(key string, from, most int64, to *int) bool {
 }
 
 // duration reads "25ms", "1h30m", "7d": the unit is required.
-func (s *section) duration(key string, from, most time.Duration, to *time.Duration) bool {
+func (s *section) duration(key string, from, most time.Duration, to *time.Duration) {
 	rule := "a duration with a unit (25ms, 1s, 5m, 2h, 30d) from " + from.String() + " to " + most.String()
-	return get(s, key, rule, to, func(n ast.Node) (time.Duration, bool) {
+	get(s, key, rule, to, func(n ast.Node) (time.Duration, bool) {
 		text, is := textOf(n)
 		d, ok := parseDuration(text)
 		return d, is && ok && d >= from && d <= most

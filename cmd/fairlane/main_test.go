@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -165,6 +166,88 @@ func TestServeTakesATriggerToItsEndpointAndStops(t *testing.T) {
 	}
 }
 
+func TestRequestsLookAsTheFlagsSay(t *testing.T) {
+	t.Setenv(adminKeyVar, "0123456789abcdef0123")
+	got := make(chan http.Header, 10)
+	endpoint := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }))
+	t.Cleanup(endpoint.Close)
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	conf := file("fairlane.yaml", "server: {listen: \"127.0.0.1:0\"}\ndata: {ballast: 0B, dir: "+dir+"/data}\ncapacity: {slots: 50}\nenvelopes: {e: {schema: e/1, template: \"[{payload}]\"}}\n")
+	s := startServe(t, "--dev", "--config", conf)
+	call := func(args ...string) []string { return append(args, "--server", s.url) }
+	ok(t, call("tenant", "create", "acme")...)
+	create := []string{"subscription", "create", "--tenant", "acme", "--url", endpoint.URL, "--topic", ">"}
+	out := ok(t, call(append(create, "--signature", "svix", "--signature-beside", `{"profile":"template","header":"X-Sig"}`,
+		"--secret-file", file("secrets", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"), "--header", "X-Plain: a: b", "--header", "@"+file("headers", "Authorization: Bearer x\n"),
+		"--optional-header", "position", "--envelope", "e")...)...)
+	id := strings.Fields(out)[1]
+	req, _ := http.NewRequest(http.MethodPost, s.url+"/v1/triggers/a.b", strings.NewReader("1"))
+	req.Header.Set("Authorization", "Bearer 0123456789abcdef0123")
+	req.Header.Set("Fairlane-Tenant", "acme")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil || resp.StatusCode != http.StatusAccepted {
+		t.Fatalf("post: %v, %v", resp, err)
+	}
+	resp.Body.Close()
+	select {
+	case h := <-got:
+		for name, value := range map[string]string{"X-Plain": "a: b", "Authorization": "Bearer x", "Fairlane-Schema": "e/1", "Webhook-Id": ""} {
+			if h.Get(name) != value {
+				t.Errorf("%s: %q, want %q", name, h.Get(name), value)
+			}
+		}
+		if h.Get("Svix-Signature") == "" || len(h.Get("X-Sig")) != 64 || h.Get("Fairlane-Position") == "" {
+			t.Errorf("headers: %v", h)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("no delivery")
+	}
+	out = ok(t, call("sub", "rotate", id, "--kind", "v1a", "--overlap", "1h")...)
+	if code, _, errs := command(t, call("sub", "rotate", id, "--overlap", "1h")...); code != exitFailed || !strings.Contains(errs, "separator") {
+		t.Errorf("the second signature has room for one: %d, %q", code, errs)
+	}
+	if !regexp.MustCompile(`\Arotated \w+\npublic  whpk_\S+\n\z`).MatchString(out) {
+		t.Errorf("rotate: %q", out)
+	}
+	for args, want := range map[string]string{"--header|x": "Name: value", "--client-cert|x": "belong together", "--signature|{": "neither", "--secret-file|none": "no such file"} {
+		name, value, _ := strings.Cut(args, "|")
+		if code, _, errs := command(t, call(append(create, name, value)...)...); code == exitOK || !strings.Contains(errs, want) {
+			t.Errorf("%s: %d, %q", args, code, errs)
+		}
+	}
+	file("fairlane.yaml", "capacity: {slots: 0}\n")
+	hup := func(want string) {
+		t.Helper()
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for deadline := time.After(20 * time.Second); !strings.Contains(s.errs.String(), want); {
+			select {
+			case <-tick.C:
+			case <-deadline:
+				t.Fatalf("%q never logged: %s", want, s.errs)
+			}
+		}
+	}
+	hup("capacity.slots: must be")
+	file("fairlane.yaml", "server: {listen: \"127.0.0.1:1\"}\ndata: {ballast: 0B, dir: "+dir+"/data}\n")
+	hup("envelope: ") // in use: it cannot be taken out
+	file("fairlane.yaml", "server: {listen: \"127.0.0.1:1\"}\ndata: {ballast: 0B, dir: "+dir+"/data}\nenvelopes: {e: {schema: e/2, template: \"[{payload}]\"}}\n")
+	hup("settings=server.listen")
+	if code := s.stop(t); code != exitOK {
+		t.Errorf("exit %d: %s", code, s.errs)
+	}
+}
+
 func TestServeRefusesWhatItCannotServe(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.yaml")
@@ -180,7 +263,7 @@ func TestServeRefusesWhatItCannotServe(t *testing.T) {
 		code int
 		says string
 	}{
-		{"", []string{"serve"}, exitFailed, "no admin key: set FAIRLANE_ADMIN_KEY"},
+		{"", []string{"serve"}, exitFailed, "set FAIRLANE_ADMIN_KEY or"},
 		{"short", []string{"serve"}, exitFailed, "at least 16 characters"},
 		{"", []string{"serve", "--dev", "--listen", ":8080"}, exitUsage, "loopback only"},
 		{"", []string{"serve", "--dev", "--listen", "0.0.0.0:8080"}, exitUsage, "loopback only"},
@@ -194,7 +277,7 @@ func TestServeRefusesWhatItCannotServe(t *testing.T) {
 		{"", []string{"serve", "--config", bad}, exitFailed, "bad.yaml:2:1: limiter: is unknown"},
 		{"0123456789abcdef", []string{"serve", "--listen", address, "--data", filepath.Join(dir, "d")}, exitFailed, "address already in use"},
 		{"0123456789abcdef", []string{"serve", "--listen", "127.0.0.1:0", "--data", bad}, exitFailed, "bad.yaml"},
-		{"", []string{"tenant", "ls"}, exitFailed, "FAIRLANE_ADMIN_KEY is not set"},
+		{"", []string{"tenant", "ls"}, exitFailed, "FAIRLANE_ADMIN_KEY is set"},
 		{"x", []string{"tenant", "ls", "--server", taken.URL}, exitFailed, "answered 404"},
 		{"x", []string{"tenant", "create"}, exitUsage, "accepts 1 arg"},
 		{"x", []string{"sub", "create", "--tenant", "a"}, exitFailed, `required flag(s) "topic", "url" not set`},
@@ -263,5 +346,48 @@ func TestServeReadsItsFile(t *testing.T) {
 	}
 	if strings.Contains(s.out.String(), "export") {
 		t.Error("a key that was given is printed")
+	}
+}
+
+// The first administrator's key is made on the data directory, and makes the others.
+func TestKeysByCommand(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(adminKeyVar, "")
+	secretOf := func(out string) string {
+		_, rest, _ := strings.Cut(out, "secret  ")
+		secret, _, _ := strings.Cut(rest, " ")
+		return secret
+	}
+	admin := secretOf(ok(t, "key", "create", "ops", "--admin", "--data", dir))
+	s := startServe(t, "--dev", "--listen", "127.0.0.1:0", "--data", dir)
+	t.Setenv(keyVar, admin)
+	call := func(args ...string) []string { return append(args, "--server", s.url) }
+	ok(t, call("tenant", "create", "acme")...)
+	first := secretOf(ok(t, call("key", "create", "portal", "--tenant", "acme")...))
+	second := secretOf(ok(t, call("key", "rotate", "portal", "--overlap", "1h")...))
+	if out := ok(t, call("key", "ls")...); !strings.Contains(out, "rotating until") || !regexp.MustCompile(`(?m)^ops +admin +\(all\) +yes +active`).MatchString(out) || strings.Contains(out, "flk_") {
+		t.Error(out)
+	}
+	for _, secret := range []string{first, second} {
+		t.Setenv(keyVar, secret)
+		ok(t, call("sub", "ls")...)
+		if code, _, errs := command(t, call("key", "ls")...); code != exitFailed || !strings.Contains(errs, "403") {
+			t.Errorf("a tenant lists keys: %d %q", code, errs)
+		}
+	}
+	t.Setenv(keyVar, admin)
+	if out := ok(t, call("key", "revoke", "portal")...); out != "revoked portal\n" {
+		t.Error(out)
+	}
+	if code, _, errs := command(t, "key", "create", "late", "--admin", "--data", dir); code != exitFailed || !strings.Contains(errs, "in use") {
+		t.Errorf("beside a running service: %d %q", code, errs)
+	}
+	for _, args := range [][]string{{"key", "create", "x"}, {"key", "create", "x", "--admin", "--producer"}, {"key", "create", "x", "--producer", "--data", dir}} {
+		if code, _, _ := command(t, args...); code != exitUsage {
+			t.Errorf("%v: exit %d", args, code)
+		}
+	}
+	if code := s.stop(t); code != exitOK {
+		t.Errorf("exit %d: %s", code, s.errs)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -37,14 +38,17 @@ func newServeCmd() *cobra.Command {
 finish within the grace, parks the rest, writes a checkpoint and closes the log. A second
 signal ends it at once; nothing acknowledged is lost by that.
 
-The admin key comes from FAIRLANE_ADMIN_KEY or, if that is not set, from server.admin_key.
+SIGHUP reads the configuration file again. All of it is checked before any is put into force; what
+needs a restart is named in the log. Certificates are read again by themselves when they change.
+
+An admin key may come from FAIRLANE_ADMIN_KEY or, if that is not set, from server.admin_key. Keys in the
+data directory (fairlane key) need neither.
 
 --dev is for a first look: it listens on the loopback alone, lets endpoints be there, keeps
 data in ./fairlane-data, and makes an admin key if none is set.`,
 		Example: "  fairlane serve --config fairlane.yaml\n  fairlane serve --dev",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			signal.Ignore(syscall.SIGHUP) // a terminal that closes ends nothing; there is no reload yet
 			return serve(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -66,19 +70,51 @@ func serve(ctx context.Context, f serveFlags, stdout, stderr io.Writer) error {
 		return err
 	}
 	running, err := server.Start(ctx, c)
+	if errors.Is(err, server.ErrNoAdmin) {
+		return fmt.Errorf("%w; set %s or server.admin_key, or make one: fairlane key create ops --admin --data %s", err, adminKeyVar, c.Dir)
+	}
 	if err != nil {
 		return err
 	}
 	if made {
 		fmt.Fprintf(stdout, "export %s=%s\n", adminKeyVar, c.AdminKey)
 	}
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
 	fmt.Fprintf(stdout, "listening on %s, data in %s\n", running.URL(), c.Dir)
-	select {
-	case <-ctx.Done():
-		log.Info("stopping", "grace", c.StopGrace.String())
-		return running.Stop(context.WithoutCancel(ctx))
-	case err := <-running.Failed():
-		return errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
+	for {
+		select {
+		case <-hup:
+			reload(running, f, log)
+		case <-ctx.Done():
+			log.Info("stopping", "grace", c.StopGrace.String())
+			return running.Stop(context.WithoutCancel(ctx))
+		case err := <-running.Failed():
+			return errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
+		}
+	}
+}
+
+// reload puts the file as it is now into force, as far as that goes without a restart. A terminal
+// that closes sends the same signal: without a file it does nothing.
+func reload(running *server.Running, f serveFlags, log *slog.Logger) {
+	if f.config == "" {
+		return
+	}
+	c, _, err := serveConfig(f, log)
+	if err != nil {
+		log.Error("the configuration was not reloaded: nothing was changed", "error", err)
+		return
+	}
+	restart, err := running.Reload(c)
+	if err != nil {
+		log.Error("the configuration was not reloaded", "error", err)
+		return
+	}
+	log.Info("the configuration was reloaded")
+	if len(restart) > 0 {
+		log.Warn("changed in the file, and in force only after a restart", "settings", strings.Join(restart, ", "))
 	}
 }
 
@@ -112,9 +148,7 @@ func serveConfig(f serveFlags, log *slog.Logger) (c server.Config, made bool, er
 	}
 	c.Listen, c.Dir = cmp.Or(f.listen, c.Listen), cmp.Or(f.data, c.Dir)
 	switch {
-	case c.AdminKey == "":
-		return c, false, fmt.Errorf("no admin key: set %s or server.admin_key, or try --dev", adminKeyVar)
-	case len(c.AdminKey) < minAdminKey:
+	case c.AdminKey != "" && len(c.AdminKey) < minAdminKey:
 		return c, false, fmt.Errorf("the admin key must have at least %d characters", minAdminKey)
 	case f.dev && !loopback(c.Listen):
 		return c, false, usageError{fmt.Errorf("--dev listens on the loopback only, not on %q", c.Listen)}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fairlane-dev/fairlane/internal/envelope"
 	"github.com/fairlane-dev/fairlane/limit"
 )
 
@@ -15,6 +16,22 @@ func (r *reader) check() {
 	c := r.config
 	if (c.Server.Cert == "") != (c.Server.Key == "") {
 		r.at("server.tls", "needs both cert and key")
+	}
+	if (c.Delivery.Cert == "") != (c.Delivery.Key == "") {
+		r.at("delivery.tls", "needs both cert and key")
+	}
+	if c.Delivery.Proxy == "" && c.Delivery.ProxyUser.Name != "" {
+		r.at("delivery.network.proxy_user", "needs delivery.network.proxy")
+	}
+	if len(c.Data.Previous) > 0 && c.Data.SecretKey.Name == "" {
+		r.at("data.previous_secret_keys", "needs data.secret_key")
+	}
+	for _, name := range sortedKeys(c.Envelopes) {
+		e := c.Envelopes[name]
+		if _, err := envelope.New(e.Schema, e.ContentType, e.Template); err != nil {
+			field, rule, _ := strings.Cut(err.Error(), ": ")
+			r.at("envelopes."+name+"."+field, rule)
+		}
 	}
 	if c.Delivery.OpenMax < c.Delivery.Open {
 		r.at("delivery.breaker.open_max", "must be at least delivery.breaker.open ("+FormatDuration(c.Delivery.Open)+")")
@@ -77,7 +94,17 @@ func (r *reader) note(path string, quiet bool) {
 
 func notEmpty(s string) bool { return s != "" && len(s) < 4096 }
 
-func isEmpty(s string) bool { return s == "" }
+// isProxy takes an http URL of a host and a port, and nothing more of one.
+func isProxy(s string) bool {
+	addr, ok := strings.CutPrefix(s, "http://")
+	host, _, err := net.SplitHostPort(addr)
+	return s == "" || ok && err == nil && host != "" && isHostPort(addr) && !strings.ContainsAny(addr, "/?#@")
+}
+
+func isUser(s string) bool {
+	user, _, ok := strings.Cut(s, ":")
+	return ok && user != "" && len(s) <= 512 && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+}
 
 func isHostPort(s string) bool {
 	_, port, err := net.SplitHostPort(s)

@@ -28,7 +28,8 @@ type Config struct {
 	Retention Retention
 	Slots     int // requests in flight on the whole platform
 	Delivery  Delivery
-	Tiers     map[string]*Tier // "default" is always there
+	Tiers     map[string]*Tier     // "default" is always there
+	Envelopes map[string]*Envelope // nil when there are none
 
 	Notes []Problem // accepted, but without effect in this release
 }
@@ -49,6 +50,7 @@ type Data struct {
 	MaxBytes  int64 // of the log on disk
 	Ballast   int64 // bytes kept aside for a full disk
 	SecretKey Secret
+	Previous  []Secret // keys that SecretKey has replaced
 }
 
 // Retention is how long settled things are kept.
@@ -69,6 +71,9 @@ type Delivery struct {
 	Consecutive   int64
 	Open, OpenMax time.Duration
 	Allow         []netip.Prefix // addresses beside public ones
+	Proxy         string         // "http://host:port"; "" is none
+	ProxyUser     Secret         // "user:password"
+	Cert, Key     string         // files of the platform's own client certificate; both or none
 }
 
 // Tier is a set of defaults for the subscriptions of its tenants.
@@ -79,6 +84,13 @@ type Tier struct {
 	Cap     int64
 	Backlog int64 // bytes a tenant may have parked and dead
 	Inbound Inbound
+}
+
+// Envelope is a body that subscriptions may choose instead of the payload as posted.
+type Envelope struct {
+	Schema      string // its version
+	ContentType string
+	Template    string
 }
 
 // Inbound limits what tenants of a tier may send. Zero fields are not set.

@@ -25,6 +25,7 @@ func vars(name string) (string, bool) {
 		"ADMIN":               "an-admin-key-of-length",
 		"SHORT":               "short",
 		"EMPTY":               "",
+		"USER":                "user:password",
 	}[name]
 	return v, ok
 }
@@ -94,7 +95,7 @@ func TestNothingIsTheDefault(t *testing.T) {
 // Field case 10.
 func TestEveryMistakeIsRefusedWithLineFieldAndRule(t *testing.T) {
 	for _, c := range []struct{ in, line, field, rule string }{
-		{"rate_limt: 3", "1", "rate_limt", "is unknown; known here: capacity, data, delivery, retention, server, tiers"},
+		{"rate_limt: 3", "1", "rate_limt", "is unknown; known here: capacity, data, delivery, envelopes, retention, server, tiers"},
 		{"limiter: {rate: 10/s}", "1", "limiter", "is unknown"},
 		{"server:\n  listen: \":1\"\n  tiemout: 3s", "3", "server.tiemout", "is unknown; known here: admin_key, listen"},
 		{"capacity: {slots: 5}\ncapacity: {slots: 6}", "2", "capacity", "must stand once; it stands in line 1 too"},
@@ -145,7 +146,22 @@ func TestEveryMistakeIsRefusedWithLineFieldAndRule(t *testing.T) {
 		{"delivery: {breaker: {open: 20m}}", "1", "delivery.breaker.open_max", "must be at least delivery.breaker.open (20m)"},
 		{"delivery: {network: {allow: [10.0.0.1/8]}}", "1", "delivery.network.allow", "prefixes"},
 		{"delivery: {network: {allow: [localhost]}}", "1", "delivery.network.allow", "prefixes"},
-		{"delivery: {network: {proxy: \"http://p:1\"}}", "1", "delivery.network.proxy", "this release sends directly"},
+		{"delivery: {network: {proxy: \"https://p:1\"}}", "1", "delivery.network.proxy", "http://host:port"},
+		{"delivery: {network: {proxy: \"http://u:SECRET@p:1\"}}", "1", "delivery.network.proxy", "http://host:port"},
+		{"delivery: {network: {proxy: \"http://p\"}}", "1", "delivery.network.proxy", "http://host:port"},
+		{"delivery: {network: {proxy_user: \"${ADMIN}\"}}", "1", "delivery.network.proxy_user", "fitting value"},
+		{"delivery: {network: {proxy_user: \"${USER}\"}}", "1", "delivery.network.proxy_user", "needs delivery.network.proxy"},
+		{"delivery: {tls: {cert: a.pem}}", "1", "delivery.tls", "needs both cert and key"},
+		{"data: {previous_secret_keys: [\"${FAIRLANE_SECRET_KEY}\"]}", "1", "data.previous_secret_keys", "needs data.secret_key"},
+		{"data: {secret_key: \"${FAIRLANE_SECRET_KEY}\", previous_secret_keys: [\"${SHORT}\"]}", "1", "data.previous_secret_keys", "list of ${NAME}"},
+		{"data: {previous_secret_keys: \"${FAIRLANE_SECRET_KEY}\"}", "1", "data.previous_secret_keys", "list of ${NAME}"},
+		{"envelopes: {raw: {schema: \"1\"}}", "1", "envelopes.raw", "must be named by"},
+		{"envelopes: {A: {schema: \"1\"}}", "1", "envelopes.A", "must be named by"},
+		{"envelopes: {a: {template: \"{payload}\"}}", "1", "envelopes.a.schema", "must be 1 to 64"},
+		{"envelopes: {a: {schema: \"1\"}}", "1", "envelopes.a.template", "must hold {payload}"},
+		{"envelopes: {a: {schema: \"1\", template: \"{payload}{body}\"}}", "1", "envelopes.a.template", "{body} is unknown; known here: {id}"},
+		{"envelopes: {a: {schema: \"1\", template: \"{payload}\", content_type: x}}", "1", "envelopes.a.content_type", "media type"},
+		{"envelopes: {a: {schema: \"1\", template: \"{payload}\", verson: 1}}", "1", "envelopes.a.verson", "is unknown"},
 		{"tiers: {default: {rate: -1}}", "1", "tiers.default.rate", "must be a rate"},
 		{"tiers: {default: {rate: 10}}", "1", "tiers.default.rate", "must be a rate"},
 		{"tiers: {default: {rate: \"10\"}}", "1", "tiers.default.rate", "must be a rate"},

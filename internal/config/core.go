@@ -34,8 +34,18 @@ func (c *Config) Profile() engine.Profile {
 }
 
 // Key decodes data.secret_key; nil if it is not set.
-func (d *Data) Key() []byte {
-	b, err := base64.StdEncoding.DecodeString(d.SecretKey.Value())
+func (d *Data) Key() []byte { return decodeKey(d.SecretKey) }
+
+// PreviousKeys decodes data.previous_secret_keys.
+func (d *Data) PreviousKeys() (keys [][]byte) {
+	for _, s := range d.Previous {
+		keys = append(keys, decodeKey(s))
+	}
+	return keys
+}
+
+func decodeKey(s Secret) []byte {
+	b, err := base64.StdEncoding.DecodeString(s.Value())
 	if err != nil || len(b) == 0 {
 		return nil
 	}

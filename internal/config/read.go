@@ -16,6 +16,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/fairlane-dev/fairlane/internal/envelope"
 )
 
 // place is where a field stands in the file.
@@ -80,6 +82,7 @@ func (r *reader) document(f *ast.File) {
 		return
 	}
 	r.tiers(root)
+	r.envelopes(root)
 	r.index()
 	r.mapping(root, "")
 }
@@ -98,9 +101,26 @@ func (r *reader) tiers(root ast.Node) {
 	}
 }
 
+// envelopes makes the envelopes that the file names.
+func (r *reader) envelopes(root ast.Node) {
+	for _, top := range pairs(root) {
+		if keyOf(top) != "envelopes" {
+			continue
+		}
+		for _, e := range pairs(top.Value) {
+			if name := keyOf(e); envelope.ValidName(name) && !strings.Contains(name, ".") {
+				if r.config.Envelopes == nil {
+					r.config.Envelopes = map[string]*Envelope{}
+				}
+				r.config.Envelopes[name] = &Envelope{}
+			}
+		}
+	}
+}
+
 // index makes the schema's fields and sections findable by path.
 func (r *reader) index() {
-	r.fields, r.sections = map[string]field{}, map[string]bool{"": true}
+	r.fields, r.sections = map[string]field{}, map[string]bool{"": true, "envelopes": true}
 	for _, f := range schema(r.config, r.env) {
 		r.fields[f.path] = f
 		for p := f.path; ; {
@@ -148,6 +168,8 @@ func (r *reader) entry(kv *ast.MappingValueNode, section string) {
 		r.mapping(kv.Value, path)
 	case section == "tiers":
 		r.problem(at, path, "must be named by lower-case letters, digits, _ and -, at most 64")
+	case section == "envelopes":
+		r.problem(at, path, "must be named by "+envelope.NameRule)
 	default:
 		r.problem(at, path, "is unknown; known here: "+strings.Join(r.known(section), ", "))
 	}
@@ -160,6 +182,9 @@ func (r *reader) known(section string) []string {
 		prefix = section + "."
 	}
 	keys := map[string]bool{}
+	if section == "" {
+		keys["envelopes"] = true
+	}
 	for path := range r.fields {
 		if rest, ok := strings.CutPrefix(path, prefix); ok {
 			key, _, _ := strings.Cut(rest, ".")
@@ -236,8 +261,11 @@ func keyOf(kv *ast.MappingValueNode) string {
 }
 
 func stringOf(n ast.Node) (string, bool) {
-	if s, is := n.(*ast.StringNode); is {
+	switch s := n.(type) {
+	case *ast.StringNode:
 		return s.Value, true
+	case *ast.LiteralNode: // | and >
+		return s.Value.Value, true
 	}
 	return "", false
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/fairlane-dev/fairlane/internal/envelope"
 	"github.com/fairlane-dev/fairlane/limit"
 )
 
@@ -42,6 +43,7 @@ func schema(c *Config, env Env) []field {
 		size("data.max_bytes", "size of the log on disk", 160<<20, 64<<40, &d.MaxBytes),
 		size("data.ballast", "kept aside for a full disk; 0B is none", 0, 1<<40, &d.Ballast),
 		secret("data.secret_key", "encrypts signing secrets; 32 bytes, base64. Not set: made and kept in data.dir", env, isKey32, &d.SecretKey),
+		secrets("data.previous_secret_keys", "keys that data.secret_key has replaced; what they encrypted is encrypted anew at start", env, isKey32, &d.Previous),
 
 		duration("retention.history", "triggers kept for resends", 0, 3650*day, &c.Retention.History),
 		duration("retention.dead", "dead letters kept", time.Hour, 3650*day, &c.Retention.Dead),
@@ -59,7 +61,13 @@ func schema(c *Config, env Env) []field {
 		duration("delivery.breaker.open", "first interval between probes", time.Second, day, &e.Open),
 		duration("delivery.breaker.open_max", "the interval doubles up to this", time.Second, day, &e.OpenMax),
 		prefixes("delivery.network.allow", "addresses that endpoints may have besides public ones", &e.Allow),
-		text("delivery.network.proxy", "egress proxy", `""; this release sends directly`, isEmpty, new(string)),
+		text("delivery.network.proxy", "egress proxy, which must refuse addresses inside; sends directly if absent", `http://host:port, or ""`, isProxy, &e.Proxy),
+		secret("delivery.network.proxy_user", "user and password of the proxy, user:password", env, isUser, &e.ProxyUser),
+		text("delivery.tls.cert", "certificate shown to endpoints that ask for one, PEM file", "a file name", notEmpty, &e.Cert),
+		text("delivery.tls.key", "its private key, PEM file", "a file name", notEmpty, &e.Key),
+	}
+	for _, name := range sortedKeys(c.Envelopes) {
+		fs = append(fs, envelopeFields(name, c.Envelopes[name])...)
 	}
 	for _, name := range sortedKeys(c.Tiers) {
 		fs = append(fs, tierFields(name, c.Tiers[name])...)
@@ -79,6 +87,16 @@ func tierFields(name string, t *Tier) []field {
 		rate(at+"inbound.rate", "triggers that a tenant may post", &in.Rate),
 		optional(whole(at+"inbound.burst", "at once", 1, 1e9, ref(&in.Burst))),
 		optional(whole(at+"inbound.share", "requests of a tenant in progress", 1, 100_000, ref(&in.Share))),
+	}
+}
+
+// envelopeFields binds the fields of one envelope.
+func envelopeFields(name string, e *Envelope) []field {
+	at := "envelopes." + name + "."
+	return []field{
+		text(at+"schema", "version of what the template makes, sent as Fairlane-Schema", "1 to 64 of A-Z a-z 0-9 . _ / -", notEmpty, &e.Schema),
+		text(at+"content_type", "media type of what it makes; application/json if absent", "a media type", notEmpty, &e.ContentType),
+		text(at+"template", "the body", "text with "+strings.Join(envelope.Placeholders, " "), notEmpty, &e.Template),
 	}
 }
 
@@ -293,6 +311,32 @@ func secret(path, about string, env Env, ok func(string) bool, to *Secret) field
 				return ""
 			}
 			return to.String()
+		},
+	}
+}
+
+// secrets is a list of what secret reads.
+func secrets(path, about string, env Env, ok func(string) bool, to *[]Secret) field {
+	return field{path: path, about: about, secret: true,
+		rule: "a list of ${NAME}, each with NAME set in the environment to a fitting value",
+		read: func(n ast.Node) bool {
+			var found []Secret
+			good := each(n, func(n ast.Node) bool {
+				s, _ := stringOf(n)
+				v, is := resolve(s, env)
+				found = append(found, v)
+				return is && ok(v.value)
+			})
+			if good {
+				*to = found
+			}
+			return good
+		},
+		show: func() string {
+			if len(*to) == 0 {
+				return ""
+			}
+			return list(*to, func(s Secret) string { return quoted(s.String()) })
 		},
 	}
 }

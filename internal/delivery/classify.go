@@ -141,6 +141,7 @@ type errStage struct {
 	reason, detail string
 	local          bool // ours: no byte left, everything is given back
 	refused        bool // the host refused the connection
+	slow           bool // a verdict that repeats until a person acts
 }
 
 func (e *errStage) Error() string { return e.reason + ": " + e.detail }
@@ -164,6 +165,8 @@ func failure(err error, sent, cut bool) Outcome {
 		o.Result.Kind = engine.NotSent
 	case stage.local && !sent:
 		o.Result.Kind = engine.NotSent
+	case stage.slow && !sent:
+		o.Result.Kind = engine.Later
 	default:
 		o.Result.Refused = stage.refused
 	}

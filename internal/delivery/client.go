@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +27,7 @@ import (
 // streams and GOAWAY would need repetitions of their own.
 type Client struct {
 	opt   Options
+	dials *dialer
 	dial  func(context.Context, endpoint) (net.Conn, error)
 	pool  *pool
 	agent string
@@ -38,15 +41,27 @@ var _ Sender = (*Client)(nil)
 // New returns a Client that runs until Close.
 func New(o Options) *Client {
 	o = o.withDefaults()
+	d := newDialer(&o)
 	c := &Client{
 		opt:   o,
-		dial:  newDialer(&o).dial,
-		pool:  newPool(o.MaxConnsPerHost, o.MaxIdle),
+		dials: d,
+		dial:  d.dial,
+		pool:  newPool(o.MaxConnsPerHost, o.MaxIdle, o.MaxConns),
 		agent: "Fairlane/" + o.Version,
 		stop:  make(chan struct{}),
 	}
 	c.sweeper.Go(c.sweep)
 	return c
+}
+
+// Allow replaces Options.Allow. Requests in flight go on; what begins afterwards uses no connection that
+// an earlier Allow let through.
+func (c *Client) Allow(prefixes []netip.Prefix) {
+	if slices.Equal(c.dials.guard.Load().Allow, prefixes) {
+		return
+	}
+	c.dials.guard.Store(&Guard{Allow: prefixes})
+	c.pool.closeIdle()
 }
 
 // Close closes the idle connections and ends the Client.
@@ -73,10 +88,13 @@ func (c *Client) sweep() {
 func (c *Client) Send(ctx context.Context, r *Request) Outcome {
 	t, err := parseTarget(r.URL)
 	if err == nil {
-		err = r.check()
+		err = r.check(c.opt.Now().Unix())
 	}
 	if err != nil {
-		return failure(&errStage{reason: ReasonLocal, detail: err.Error(), local: true}, false, false)
+		return failure(&errStage{reason: ReasonConfig, detail: err.Error(), local: true}, false, false)
+	}
+	if r.Shape != nil && t.tls {
+		t.cert = r.Shape.cert
 	}
 	timeout := r.Timeout
 	if timeout <= 0 {
@@ -94,6 +112,9 @@ func (c *Client) Send(ctx context.Context, r *Request) Outcome {
 func (c *Client) connect(ctx context.Context, e endpoint, deadline time.Time) (*conn, error) {
 	for {
 		cn, err := c.pool.get(e)
+		if errors.Is(err, errExhausted) && c.pool.closeIdle() > 0 {
+			continue // idle ones make room
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -101,13 +122,14 @@ func (c *Client) connect(ctx context.Context, e endpoint, deadline time.Time) (*
 			break
 		}
 		cn.SetDeadline(deadline)
-		if cn.quiet() {
+		if cn.guard == c.dials.guard.Load() && cn.quiet() {
 			return cn, nil
 		}
 		c.pool.drop(cn)
 	}
 	dctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
+	guard := c.dials.guard.Load()
 	nc, err := c.dial(dctx, e)
 	if err != nil {
 		c.pool.release(e)
@@ -117,6 +139,7 @@ func (c *Client) connect(ctx context.Context, e endpoint, deadline time.Time) (*
 		return nil, err
 	}
 	cn := newConn(nc, e)
+	cn.guard = guard
 	cn.SetDeadline(deadline)
 	return cn, nil
 }

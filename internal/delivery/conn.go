@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"os"
 	"syscall"
@@ -30,6 +31,7 @@ type conn struct {
 	vec      [2][]byte
 	hint     time.Duration // the server's idle timeout, 0 if it named none
 	expires  time.Time     // when idle
+	guard    *Guard        // that was in force before it was dialled
 
 	probe    func(fd uintptr) bool
 	probeErr error
@@ -151,6 +153,9 @@ func (cn *conn) idleFor(limit time.Duration) time.Duration {
 func stageOf(err error) *errStage {
 	if os.IsTimeout(err) {
 		return &errStage{reason: ReasonTimeout, detail: "no answer in time"}
+	}
+	if e := new(net.OpError); errors.As(err, &e) && e.Op == "remote error" { // an alert, behind the handshake
+		return &errStage{reason: ReasonTLS, detail: alertDetail(e)}
 	}
 	return &errStage{reason: ReasonReset, detail: "connection closed without an answer"}
 }

@@ -16,6 +16,8 @@ import (
 
 // dialer makes guarded connections. Its errors are *errStage.
 type dialer struct {
+	guard   atomic.Pointer[Guard]
+	proxy   *Proxy
 	net     net.Dialer // Resolver, and ControlContext is the guard's
 	tls     *tls.Config
 	connect time.Duration // for name lookup and connect together
@@ -24,9 +26,9 @@ type dialer struct {
 }
 
 func newDialer(o *Options) *dialer {
-	guard := &Guard{Allow: o.Allow}
-	return &dialer{
-		net: net.Dialer{Resolver: o.Resolver, ControlContext: guard.control},
+	d := &dialer{
+		proxy: o.Proxy,
+		net:   net.Dialer{Resolver: o.Resolver},
 		tls: &tls.Config{
 			MinVersion:         tls.VersionTLS12,
 			RootCAs:            o.RootCAs,
@@ -36,6 +38,15 @@ func newDialer(o *Options) *dialer {
 		connect: o.ConnectTimeout,
 		shake:   o.HandshakeTimeout,
 	}
+	d.guard.Store(&Guard{Allow: o.Allow})
+	d.net.ControlContext = func(ctx context.Context, network, address string, c syscall.RawConn) error {
+		return d.guard.Load().control(ctx, network, address, c)
+	}
+	if own := o.ClientCertificate; own != nil {
+		d.tls.ClientSessionCache = nil
+		d.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own(), nil }
+	}
+	return d
 }
 
 // sessionCache is how many endpoints' TLS sessions are kept for resumption.
@@ -57,6 +68,9 @@ func (d *dialer) dial(ctx context.Context, e endpoint) (net.Conn, error) {
 }
 
 func (d *dialer) dialTCP(ctx context.Context, e endpoint) (net.Conn, error) {
+	if d.proxy != nil {
+		return d.tunnel(ctx, e)
+	}
 	var t tried
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, triedKey{}, &t), d.connect)
 	defer cancel()
@@ -77,6 +91,10 @@ func (d *dialer) secure(ctx context.Context, raw net.Conn, e endpoint) (net.Conn
 	ctx, cancel := context.WithTimeout(ctx, d.shake)
 	defer cancel()
 	cfg := d.tls.Clone()
+	if e.cert != nil {
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return e.cert, nil }
+		cfg.ClientSessionCache = nil // a resumed session carries the identity that it began with
+	}
 	cfg.ServerName = e.host // left out of the handshake for address literals (RFC 6066 3)
 	c := tls.Client(raw, cfg)
 	if err := c.HandshakeContext(ctx); err != nil {
@@ -211,9 +229,15 @@ func tlsError(err error) *errStage {
 	case timedOut(err):
 		detail = "handshake timed out"
 	case errors.As(err, &remote) && remote.Op == "remote error": // an alert
-		detail = "refused: " + clip(strings.TrimPrefix(remote.Err.Error(), "tls: "), 100)
+		detail = alertDetail(remote)
 	}
-	return &errStage{reason: ReasonTLS, detail: detail}
+	// A verdict on a certificate stays until somebody acts; a broken handshake may not.
+	verdict := errors.As(err, &invalid) || errors.As(err, &name) || errors.As(err, &unknown)
+	return &errStage{reason: ReasonTLS, detail: detail, slow: verdict}
+}
+
+func alertDetail(e *net.OpError) string {
+	return "refused: " + clip(strings.TrimPrefix(e.Err.Error(), "tls: "), 100)
 }
 
 func namesOf(c *x509.Certificate) string {

@@ -31,7 +31,7 @@ func newNetHTTP(o Options) *netHTTP {
 			if err != nil {
 				return nil, err
 			}
-			return d.dial(ctx, endpoint{tls, host, port})
+			return d.dial(ctx, endpoint{tls: tls, host: host, port: port})
 		}
 	}
 	return &netHTTP{o, &http.Transport{
@@ -51,10 +51,10 @@ func (n *netHTTP) Close() { n.tr.CloseIdleConnections() }
 func (n *netHTTP) Send(ctx context.Context, r *Request) Outcome {
 	t, err := parseTarget(r.URL)
 	if err == nil {
-		err = r.check()
+		err = r.check(n.opt.Now().Unix())
 	}
 	if err != nil {
-		return failure(&errStage{reason: ReasonLocal, detail: err.Error(), local: true}, false, false)
+		return failure(&errStage{reason: ReasonConfig, detail: err.Error(), local: true}, false, false)
 	}
 	if ctx.Err() != nil || r.Start != nil && !r.Start() {
 		return failure(nil, false, true)

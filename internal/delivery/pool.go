@@ -10,11 +10,12 @@ import (
 // the open ones. Its size follows the endpoints in use, not the subscriptions.
 // Safe for concurrent use; no connection is closed under the lock.
 type pool struct {
-	maxHost, maxIdle int
+	maxHost, maxIdle, maxOpen int
 
 	mu     sync.Mutex
 	hosts  map[endpoint]*hostConns
 	idle   int
+	open   int // over all hosts
 	closed bool
 }
 
@@ -24,8 +25,8 @@ type hostConns struct {
 	open int // idle, in use, and being dialled
 }
 
-func newPool(maxHost, maxIdle int) *pool {
-	return &pool{maxHost: maxHost, maxIdle: maxIdle, hosts: make(map[endpoint]*hostConns)}
+func newPool(maxHost, maxIdle, maxOpen int) *pool {
+	return &pool{maxHost: maxHost, maxIdle: maxIdle, maxOpen: maxOpen, hosts: make(map[endpoint]*hostConns)}
 }
 
 var errHostFull = &errStage{reason: ReasonLocal, detail: "all connections to the host are in use", local: true}
@@ -36,6 +37,9 @@ func (p *pool) get(e endpoint) (*conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.hosts[e]
+	if (h == nil || len(h.idle) == 0) && p.open >= p.maxOpen {
+		return nil, errExhausted
+	}
 	if h == nil {
 		// The strings are parts of a URL, which is a credential: let it go.
 		e.host, e.port = strings.Clone(e.host), strings.Clone(e.port)
@@ -53,6 +57,7 @@ func (p *pool) get(e endpoint) (*conn, error) {
 		return nil, errHostFull
 	}
 	h.open++
+	p.open++
 	return nil, nil
 }
 
@@ -87,6 +92,7 @@ func (p *pool) release(e endpoint) {
 	defer p.mu.Unlock()
 	h := p.hosts[e]
 	h.open--
+	p.open--
 	if h.open == 0 {
 		delete(p.hosts, e)
 	}
@@ -97,8 +103,8 @@ func (p *pool) expire(now time.Time) {
 	p.closeWhere(func(cn *conn) bool { return !now.Before(cn.expires) })
 }
 
-// closeIdle closes all idle connections, to free descriptors.
-func (p *pool) closeIdle() { p.closeWhere(func(*conn) bool { return true }) }
+// closeIdle closes all idle connections, to free descriptors, and returns how many there were.
+func (p *pool) closeIdle() int { return p.closeWhere(func(*conn) bool { return true }) }
 
 func (p *pool) close() {
 	p.mu.Lock()
@@ -107,10 +113,12 @@ func (p *pool) close() {
 	p.closeIdle()
 }
 
-func (p *pool) closeWhere(old func(*conn) bool) {
-	for _, cn := range p.take(old) {
+func (p *pool) closeWhere(old func(*conn) bool) int {
+	list := p.take(old)
+	for _, cn := range list {
 		p.drop(cn)
 	}
+	return len(list)
 }
 
 func (p *pool) take(old func(*conn) bool) []*conn {

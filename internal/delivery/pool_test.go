@@ -22,7 +22,7 @@ func (c *closing) Close() error { c.closed++; return nil }
 func TestPoolKeepsItsBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const maxHost, maxIdle = 3, 2
-		p := newPool(maxHost, maxIdle)
+		p := newPool(maxHost, maxIdle, 1000)
 		now := noon
 		out := map[endpoint][]*conn{}
 		var all []*closing

@@ -8,17 +8,24 @@ import (
 var (
 	errID          = errors.New("id is not usable as webhook-id")
 	errContentType = errors.New("content type is not a header value")
+	errSchema      = errors.New("schema version is not a header value")
 	errNoSecret    = errors.New("subscription has no signing secret")
 )
 
 // check refuses what would not be a well-formed request. Whatever stored it
 // should have refused it first; a delivery is not sent with a broken head.
-func (r *Request) check() error {
+func (r *Request) check(now int64) error {
 	switch {
 	case !validID(r.ID):
 		return errID
 	case !validValue(r.ContentType):
 		return errContentType
+	case !validValue(r.Schema):
+		return errSchema
+	case r.Shape != nil && !r.Shape.live(now):
+		return errNoSecret
+	case r.Shape != nil:
+		return nil
 	case len(r.Secrets) == 0:
 		return errNoSecret
 	}
@@ -54,10 +61,17 @@ func (c *Client) appendHead(b []byte, r *Request, t *target, now int64) []byte {
 		b = appendField(b, "Content-Type", r.ContentType)
 	}
 	b = appendNumber(b, "Content-Length", int64(len(r.Payload)))
-	b = appendField(b, "webhook-id", r.ID)
-	b = appendNumber(b, "webhook-timestamp", now)
-	b = append(b, "\r\nwebhook-signature: "...)
-	b = AppendSignature(b, r.ID, now, r.Payload, r.Secrets)
+	if r.Schema != "" {
+		b = appendField(b, "Fairlane-Schema", r.Schema)
+	}
+	if r.Shape != nil {
+		b = r.Shape.appendFields(b, r, now)
+	} else {
+		b = appendField(b, "webhook-id", r.ID)
+		b = appendNumber(b, "webhook-timestamp", now)
+		b = append(b, "\r\nwebhook-signature: "...)
+		b = AppendSignature(b, r.ID, now, r.Payload, r.Secrets)
+	}
 	b = append(b, "\r\nIdempotency-Key: \""...)
 	b = append(b, r.ID...)
 	b = append(b, '"')

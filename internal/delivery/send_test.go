@@ -325,7 +325,7 @@ func TestUnusableRequestIsOursAndOpensNoConnection(t *testing.T) {
 			r := post(s.url("/"))
 			change(r)
 			o := sender.Send(t.Context(), r)
-			if o.Result.Kind != engine.NotSent || o.Reason != ReasonLocal || o.Sent {
+			if o.Result.Kind != engine.NotSent || o.Reason != ReasonConfig || o.Sent {
 				t.Errorf("%s: %+v", name, o)
 			}
 		}

@@ -143,6 +143,7 @@ func TestSecretsAreTakenInOneSpellingOnly(t *testing.T) {
 	}
 }
 
+// Field case 58.
 func TestIDsThatCouldMoveBytesBetweenSignedPartsAreRefused(t *testing.T) {
 	for _, id := range []string{"", "a.1674087231.{}", "x\r\nwebhook-id: y", "a b", "\u00e4", `a"b`, `a\b`, "a,b", strings.Repeat("a", maxID+1)} {
 		if validID(id) {

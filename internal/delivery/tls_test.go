@@ -93,6 +93,7 @@ func TestCertificateVerdictsAreNamedAndNothingIsSent(t *testing.T) {
 			"other name":         {"h.test", &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "a.test b.test c.test d.test e.test", nil)}}, "another name: a.test b.test c.test d.test ..."},
 			"common name alone":  {"h.test", &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "", commonName)}}, "another name: none"},
 			"unknown authority":  {"h.test", &tls.Config{Certificates: []tls.Certificate{other.leaf(t, "h.test", nil)}}, "unknown authority"},
+			"no intermediate":    {"h.test", &tls.Config{Certificates: []tls.Certificate{ca.intermediate(t).leaf(t, "h.test", nil)}}, "unknown authority"},
 			"no common version":  {"h.test", &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "h.test", nil)}, MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}, "refused: protocol version"},
 			"client certificate": {"h.test", &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "h.test", nil)}, ClientAuth: tls.RequireAnyClientCert, MaxVersion: tls.VersionTLS12}, "refused: "},
 		} {
@@ -105,11 +106,49 @@ func TestCertificateVerdictsAreNamedAndNothingIsSent(t *testing.T) {
 				want(t, o, engine.OK, 200, ReasonStatus)
 				continue
 			}
-			want(t, o, engine.Failed, 0, ReasonTLS)
+			kind := engine.Later // a verdict stays until somebody acts
+			if strings.HasPrefix(c.detail, "refused") {
+				kind = engine.Failed
+			}
+			want(t, o, kind, 0, ReasonTLS)
 			if !strings.Contains(o.Detail, c.detail) || o.Sent || len(s.requests()) != 0 {
 				t.Errorf("%s: %+v, want %q", name, o, c.detail)
 			}
 		}
+	})
+}
+
+// intermediate is an authority that a signs, and that no receiver's chain names.
+func (a *authority) intermediate(t testing.TB) *authority {
+	c := a.leaf(t, "", func(c *x509.Certificate) {
+		c.IsCA, c.BasicConstraintsValid, c.KeyUsage, c.Subject = true, true, x509.KeyUsageCertSign, pkix.Name{CommonName: "intermediate"}
+	})
+	cert, err := x509.ParseCertificate(c.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{cert: cert, key: c.PrivateKey.(*ecdsa.PrivateKey)}
+}
+
+// Field case 74. A broken handshake is no verdict: it is retried as any failure, and the next one may do.
+func TestAResetHandshakeIsRetriedAsUsual(t *testing.T) {
+	ca := newAuthority(t)
+	cfg := &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", nil)}}
+	senders(t, func(t *testing.T, open func(Options) Sender) {
+		s := serve(t, func(p *peer) {
+			if p.n == 0 {
+				p.br.Peek(1)
+				p.Conn.(*net.TCPConn).SetLinger(0)
+				return
+			}
+			p.Conn = tls.Server(p.Conn, cfg)
+			p.br = newReader(p.Conn)
+			answering(ok200)(p)
+		})
+		sender := open(Options{RootCAs: ca.pool})
+		r := post("https://" + s.addr() + "/")
+		want(t, sender.Send(t.Context(), r), engine.Failed, 0, ReasonTLS)
+		want(t, sender.Send(t.Context(), r), engine.OK, 200, ReasonStatus)
 	})
 }
 
@@ -131,7 +170,7 @@ func TestRenewedCertificateWorksWithoutRestart(t *testing.T) {
 		}}, answering(ok200))
 		sender := open(Options{RootCAs: ca.pool})
 		r := post("https://" + s.addr() + "/")
-		want(t, sender.Send(t.Context(), r), engine.Failed, 0, ReasonTLS)
+		want(t, sender.Send(t.Context(), r), engine.Later, 0, ReasonTLS)
 		mu.Lock()
 		use = &renewed
 		mu.Unlock()

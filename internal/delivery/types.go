@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/envelope"
 )
 
 // Request is one attempt. Payload is shared and must not be changed, neither by
@@ -21,11 +22,15 @@ type Request struct {
 	URL         string // sent as configured, without its fragment
 	ContentType string // the payload's own; "" sends no such header
 	Payload     []byte
-	Secrets     [][]byte      // every one signs; none is NotSent
+	Secrets     [][]byte      // every one signs; none is NotSent. With a Shape its keys sign instead
 	Attempt     int           // X-Attempt, from 1
 	Timeout     time.Duration // the whole attempt, connecting included; 0 means 15s
 	Limit       int64         // RateLimit-Limit; negative: no such headers
 	Remaining   int64
+	Window      time.Duration     // in which Limit accrues; 0 is not known
+	Schema      string            // Fairlane-Schema; "" sends no such header
+	Shape       *Shape            // nil: Standard Webhooks with Secrets, and nothing else
+	Event       *envelope.Event   // needed where Shape.WantsEvent
 	Outcomes    map[string]string // overrides of the outcome table, see CheckOutcomes
 
 	// Start, if set, is asked once, when the connection stands and before the
@@ -57,7 +62,8 @@ const (
 	ReasonReset    = "reset"    // the connection ended without an answer
 	ReasonProtocol = "protocol" // what came is not an HTTP/1 answer, or its head is too long
 	ReasonGuard    = "guard"    // the address is not allowed
-	ReasonLocal    = "local"    // our own fault: descriptors, ports, an unusable setting
+	ReasonLocal    = "local"    // our own fault: descriptors, ports, the resolver, the egress proxy
+	ReasonConfig   = "config"   // the subscription's settings cannot be used; a person must change them
 	ReasonCut      = "cut"      // the context ended, or Start said no
 )
 

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"crypto/tls"
 	"errors"
 	"net/netip"
 	"strings"
@@ -51,6 +52,10 @@ func HostKey(raw string) string {
 type endpoint struct {
 	tls        bool
 	host, port string // lower case, without brackets
+
+	// cert is shown to the endpoint where it asks; nil: the platform's. A connection carries one
+	// identity: it is pooled for that alone.
+	cert *tls.Certificate
 }
 
 func (e endpoint) address() string {

@@ -10,11 +10,11 @@ import (
 
 // PutTenant creates or edits a tenant, and returns when the change is durable and in force.
 func (f *Fanout) PutTenant(ctx context.Context, t journal.Tenant) (journal.Tenant, error) {
+	f.admin.Lock()
+	defer f.admin.Unlock()
 	if _, ok := f.opts.Tiers[t.Tier]; t.Tier != "" && !ok {
 		return t, fmt.Errorf("%w: tier: %q does not exist", ErrInvalid, t.Tier)
 	}
-	f.admin.Lock()
-	defer f.admin.Unlock()
 	stored, p, err := f.journal.Registry().PutTenant(ctx, t)
 	if err != nil {
 		return t, err
@@ -100,7 +100,10 @@ func (f *Fanout) checkSubscription(s journal.Subscription) error {
 	if err := f.checkGroup(tn, &s); err != nil {
 		return err
 	}
-	_, err := f.profile(tn, s)
+	if _, err := f.profile(tn, s); err != nil {
+		return err
+	}
+	_, _, err := f.shape(&s)
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/delivery"
+	"github.com/fairlane-dev/fairlane/internal/envelope"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
@@ -28,6 +29,12 @@ type Tier struct {
 	Backlog int64  // bytes a tenant may have parked and dead; 0 means 2 GiB
 }
 
+// What a tier has where it says nothing.
+const (
+	DefaultCap     = 16
+	DefaultBacklog = 2 << 30
+)
+
 // Options of Start.
 type Options struct {
 	Journal *journal.Journal
@@ -37,6 +44,8 @@ type Options struct {
 	Profile engine.Profile  // defaults of every lane: breaker, schedule, budget, horizon, timeout
 	Tiers   map[string]Tier // "default" is used where a tenant's tier is missing
 	Observe Observer
+
+	Envelopes map[string]*envelope.Envelope // the operator's, by name
 
 	MaxWaiting      int           // references to waiting deliveries; 0 means 1,000,000: the reader stops there
 	CheckpointEvery time.Duration // 0 means 30s

@@ -29,6 +29,7 @@ func (f *Fanout) janitorLoop() {
 		case <-move.C:
 			f.moveOld()
 			f.dropSpent()
+			f.endJobs()
 		}
 	}
 }
@@ -38,17 +39,20 @@ func (f *Fanout) horizon() time.Duration { return cmp.Or(f.opts.Profile.Horizon,
 
 // expireOld buries what was accepted longer than the horizon ago.
 func (f *Fanout) expireOld() {
-	if f.clock.stepped() {
-		f.log.Warn("the wall clock was moved: nothing expires until it agrees again")
+	if !f.clocks.trusts(f.clock.now(), f.clock.apart()) {
+		f.log.Warn("the wall clock was moved: nothing expires until it has agreed again for ten minutes")
 		return
 	}
-	before, err := f.journal.PositionAt(f.ctx, f.clock.wall(f.clock.now()-f.horizon()))
+	f.mu.Lock()
+	horizon, dead := f.horizon(), f.opts.KeepDead
+	f.mu.Unlock()
+	before, err := f.journal.PositionAt(f.ctx, f.clock.wall(f.clock.now()-horizon))
 	if err != nil {
 		f.log.Warn("expiry was put off", "error", err)
 		return
 	}
 	f.expire(before)
-	f.purgeOld(f.clock.ms(f.clock.now() - f.opts.KeepDead))
+	f.purgeOld(f.clock.ms(f.clock.now() - dead))
 }
 
 // checkpoint writes the whole state, and lets the log be trimmed below what it needs.
@@ -87,6 +91,7 @@ func (f *Fanout) checkpointLocked(clean bool) journal.Mark {
 		}
 		cp.Lanes = append(cp.Lanes, state)
 	})
+	f.pasts(cp)
 	f.dirty = false
 	mark := f.journal.Checkpoint(cp)
 	if !clean {
@@ -106,11 +111,14 @@ func lower(floor, p journal.Position) journal.Position {
 
 func laneState(l *lane, v engine.LaneView) journal.LaneState {
 	state := journal.LaneState{Lane: v.Lane, Counters: v.Counters, Tokens: v.Tokens}
-	if l.backlog.len()+len(l.dead) == 0 {
+	if l.size == 0 {
 		return state
 	}
 	state.Waiting = make([]journal.Ref, 0, l.backlog.len())
 	l.backlog.each(func(r ref) { state.Waiting = append(state.Waiting, stored(r)) })
+	for _, c := range l.staged() {
+		state.Waiting = append(state.Waiting, stored(c.ref))
+	}
 	for _, r := range l.dead {
 		state.Dead = append(state.Dead, stored(r))
 	}
@@ -136,8 +144,10 @@ func (f *Fanout) purgeOld(before int64) {
 		}
 		n := 0
 		for n < len(l.dead) && l.dead[n].stamp() < before {
+			l.replay.gone(l, l.dead[n:n+1], nil)
 			f.journal.Record(f.record(l, journal.Purged, l.dead[n]))
 			f.release(l.dead[n])
+			delete(l.past, l.dead[n].pos())
 			n++
 		}
 		if gone := deliveries(l.dead[:n]); gone > 0 {
@@ -170,6 +180,9 @@ func (f *Fanout) expireLane(now time.Duration, l *lane, before journal.Position)
 	f.writeLate(now, l)
 	parked := f.clock.ms(now - f.horizon())
 	old := l.backlog.takeIf(func(r ref) bool {
+		if p, again := l.past[r.pos()]; again {
+			return p.Revived < parked
+		}
 		return r.pos() < before || r.pos().Held() && !r.due() && r.stamp() < parked
 	})
 	if len(old) == 0 {
@@ -178,6 +191,9 @@ func (f *Fanout) expireLane(now time.Duration, l *lane, before journal.Position)
 	for _, r := range old {
 		dead := newRef(r.pos(), f.clock.ms(now), r.field(), engine.Expired, flagRecorded|r.word&flagRun).in(r.queue())
 		l.dead = append(l.dead, dead)
+		for one := dead; len(l.past) > 0 && one.count() > 0; one = one.next() {
+			f.died(l, one.first())
+		}
 		f.journal.Record(f.record(l, journal.Dead, dead))
 	}
 	f.engine.Settle(now, l.id, engine.ToExpired, uint32(deliveries(old)))

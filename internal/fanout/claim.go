@@ -57,6 +57,7 @@ func (f *Fanout) claimAgain(now time.Duration) {
 				}
 			}
 		})
+		f.restage(now, l)
 	}
 }
 

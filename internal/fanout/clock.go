@@ -33,8 +33,8 @@ func (f *Fanout) clockLoop() {
 	}
 }
 
-// tick writes late records, lets the engine act if its time has come, and returns how long the clock may sleep.
-// Late records alone move nothing in the engine: its instants are the simulator's.
+// tick writes late records, lets the engine act and feeds replays if their time has come, and returns how long the
+// clock may sleep. Late records alone move nothing in the engine: its instants are the simulator's.
 func (f *Fanout) tick() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,8 +42,9 @@ func (f *Fanout) tick() time.Duration {
 	f.writeLate(now-lateAfter, nil)
 	f.timerAt = now // rewake must not nudge the goroutine that asks
 	if now >= f.tickAt {
-		f.engine.Tick(now)
 		f.tickAt = now
+		f.engine.Tick(now)
+		f.feedAll(now)
 		f.pump(now)
 		f.tickAt = f.nextTick(now)
 	}
@@ -56,7 +57,7 @@ func (f *Fanout) tick() time.Duration {
 
 // nextTick is the instant at which the engine must be asked again.
 func (f *Fanout) nextTick(now time.Duration) time.Duration {
-	next := now + time.Second
+	next := min(now+time.Second, f.nextFeed())
 	if at, ok := f.engine.NextWake(); ok {
 		next = min(next, at)
 	}
@@ -68,9 +69,12 @@ func (f *Fanout) nextTick(now time.Duration) time.Duration {
 
 // rewake nudges the clock when something falls due before it would look; the caller holds the lock.
 func (f *Fanout) rewake() {
-	at, ok := f.engine.NextWake()
+	next := f.nextFeed()
+	if at, ok := f.engine.NextWake(); ok {
+		next = min(next, at)
+	}
 	switch {
-	case ok && at < f.tickAt:
+	case next < f.tickAt:
 		f.tickAt, f.timerAt = 0, 0 // at once: the clock then asks again
 	case len(f.late) > 0 && f.late[0].at+lateAfter < f.timerAt:
 		f.timerAt = f.late[0].at + lateAfter

@@ -432,20 +432,20 @@ type shrunk struct {
 var smaller = []shrunk{
 	{"herd", []string{""}, []string{"none", "equal", "decorrelated", "full"}, []string{"tenants: 1000", "tenants: 50", "workers: 10", "workers: 1"}},
 	{"burst", []string{""}, []string{"none", "drop", "defer", "fair"}, []string{
-		"duration: 100s", "slots: 12\nduration: 4s", "from: 10s, to: 100s", "from: 1s, to: 4s",
-		"tenants: 3999", "tenants: 39", "40000/s", "400/s", "27000/s", "270/s", "18000", "180", "50000/s", "500/s", "burst: 50000", "burst: 500", "cap: 1200", "cap: 12",
+		"duration: 100s", "slots: 6\nduration: 4s", "from: 10s, to: 100s", "from: 1s, to: 4s",
+		"tenants: 3999", "tenants: 19", "40000/s", "200/s", "27000/s", "135/s", "18000", "90", "50000/s", "250/s", "burst: 50000", "burst: 250", "cap: 1200", "cap: 6",
 	}},
 	{"black-hole", []string{"others-150", "others-300"}, []string{"shared", "cap", "breaker"}, []string{
-		"duration: 10m", "slots: 120\nduration: 1m", "to: 10m", "to: 1m", "100/s", "10/s", "150/s", "15/s", "300/s", "30/s",
+		"duration: 10m", "slots: 120\nduration: 30s", "to: 10m", "to: 30s", "100/s", "10/s", "150/s", "15/s", "300/s", "30/s",
 	}},
 	{"retry-storm", []string{""}, []string{"per-request", "budget"}, []string{
-		"duration: 180s", "duration: 30s", "from: 60s, to: 120s", "from: 10s, to: 20s", "200/s", "20/s", "2000/s", "30/s",
+		"duration: 180s", "duration: 30s", "from: 60s, to: 120s", "from: 10s, to: 20s", "200/s", "10/s", "2000/s", "15/s",
 	}},
 	{"outage", []string{""}, []string{"shipped", "five-attempts"}, []string{
 		"duration: 8h", "duration: 8m", "from: 1h, to: 7h", "from: 1m, to: 7m", "rate: 2/s", "rate: 1/s",
 	}},
 	{"many-keys", []string{""}, []string{"by-subscription", "by-tenant"}, []string{
-		"slots: 50", "slots: 2", "duration: 40s", "duration: 4s", "to: 40s", "to: 4s", "from: 10s", "from: 1s", "subscriptions: 1000", "subscriptions: 20",
+		"slots: 50", "slots: 2", "duration: 40s", "duration: 3s", "to: 40s", "to: 3s", "from: 10s", "from: 1s", "subscriptions: 1000", "subscriptions: 20",
 		"5/s", "10/s", "5000/s", "200/s", "cap: 50", "cap: 2",
 	}},
 }
@@ -534,7 +534,7 @@ func TestAFaultyDriverIsFoundOut(t *testing.T) {
 // So do they for setups that mix what the shipped ones have apart, and what none of those has: contracts, weights,
 // several lanes a tenant, host limits, 429, rejections, slow and silent endpoints, few workers, lost answers.
 func TestTheSimulatorIsTheServiceOnMixedSetups(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(5) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			s := mixed(seed)
 			apart(s)

@@ -21,6 +21,7 @@ var (
 	ErrInUse    = errors.New("in use")
 	ErrInvalid  = errors.New("invalid")
 	ErrStopped  = errors.New("stopping")
+	ErrConflict = errors.New("conflict")
 )
 
 // Fanout drives one engine. Safe for concurrent use.
@@ -39,8 +40,12 @@ type Fanout struct {
 	nudge    chan struct{}  // anyone -> clock: an earlier wake-up than it waits for
 	moved    chan struct{}  // anyone -> reader: room for more
 	readErr  atomic.Pointer[error]
+	rendered renderings
+
+	clocks agreement // the janitor's
 
 	admin sync.Mutex // serialises changes of the registry with their application
+	turn  sync.Mutex // serialises changes of replays
 
 	mu      sync.Mutex // all below
 	engine  decider
@@ -51,6 +56,7 @@ type Fanout struct {
 	spent   []uint64              // messages of HELD without any, to be deleted
 	late    []lateRecord          // parked without a record yet, oldest first
 	decided map[journal.DeliveryKey]struct{}
+	setting uint64           // counts Reconfigure
 	passed  journal.Position // decided is dropped beyond it
 	cursor  journal.Position // first position not yet decided
 	timerAt time.Duration    // when the clock wakes next
@@ -58,6 +64,9 @@ type Fanout struct {
 	stopped bool             // no send starts any more
 	cutting bool             // what ends from now on was cut by us
 	dirty   bool             // something changed since the last checkpoint
+
+	jobs      map[uint32]*job // replays that have not ended
+	replaying []*lane         // with a replay
 }
 
 // decider is what is asked of the engine. Tests put something in between.
@@ -66,6 +75,7 @@ type decider interface {
 	Next(now time.Duration) (engine.Grant, bool)
 	Finish(now time.Duration, k engine.Ticket, r engine.Result) engine.Verdict
 	Live(k engine.Ticket) bool
+	Broke(lane engine.LaneID) bool
 	Waiting(now time.Duration, lane engine.LaneID, b engine.Backlog)
 	Settle(now time.Duration, lane engine.LaneID, to engine.Moved, n uint32)
 	Apply(now time.Duration, c engine.Change) error
@@ -96,7 +106,9 @@ func Start(ctx context.Context, o Options) (*Fanout, error) {
 		f.cancel()
 		return nil, fmt.Errorf("fanout: reader: %w", err)
 	}
-	f.loops.Add(3)
+	f.restoreJobs(state.Jobs)
+	f.loops.Add(4)
+	go f.resumeLoop()
 	go f.readLoop(reader)
 	go f.clockLoop()
 	go f.janitorLoop()
@@ -122,7 +134,7 @@ func newFanout(o Options) *Fanout {
 	f := &Fanout{
 		opts: o, journal: o.Journal, log: o.Logger, clock: newAnchor(),
 		nudge: make(chan struct{}, 1), moved: make(chan struct{}, 1),
-		open: map[*attempt]struct{}{}, held: map[uint64]int{},
+		open: map[*attempt]struct{}{}, held: map[uint64]int{}, jobs: map[uint32]*job{},
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.sending, f.cut = context.WithCancel(context.Background())
@@ -189,6 +201,13 @@ func (f *Fanout) restore(s *journal.State) error {
 	for _, o := range s.Open {
 		open[o.Lane] = append(open[o.Lane], o)
 	}
+	past := map[engine.LaneID]map[journal.Position]journal.Past{}
+	for _, p := range s.Past {
+		if past[p.Lane] == nil {
+			past[p.Lane] = map[journal.Position]journal.Past{}
+		}
+		past[p.Lane][p.Position] = p.Past
+	}
 	f.cursor, f.decided, f.passed = s.Cursor, s.Decided, s.Last
 	if len(f.decided) == 0 {
 		f.decided = nil
@@ -197,6 +216,9 @@ func (f *Fanout) restore(s *journal.State) error {
 		id := engine.LaneID(sub.Lane)
 		if err := f.restoreLane(sub, kept[id], open[id], s.Crashed); err != nil {
 			return err
+		}
+		if l := f.index.lanes[sub.Lane]; !l.removed {
+			l.past = past[id]
 		}
 	}
 	f.dirty = true

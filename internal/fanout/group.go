@@ -77,9 +77,12 @@ func stricter(x, y limit.Rate) limit.Rate {
 // regroup gives those that share the lane of s the contract that has changed by it.
 func (f *Fanout) regroup(tn *tenant, s *journal.Subscription) error {
 	for _, l := range tn.members(s) {
-		if _, err := f.putLane(tn, l.sub, false); err != nil {
+		p, err := f.putLane(tn, l.sub, false)
+		if err != nil {
 			return err
 		}
+		l.rate, l.cap = p.Rate, p.Cap
+		l.dress = f.dressed(&l.sub, p.Rate, l.dress)
 	}
 	return nil
 }

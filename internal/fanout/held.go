@@ -143,6 +143,9 @@ func (f *Fanout) lowestLocked() journal.Position {
 		for _, r := range l.dead {
 			lowest = lower(lowest, r.pos())
 		}
+		for _, c := range l.staged() {
+			lowest = lower(lowest, c.pos())
+		}
 	}
 	return lowest
 }
@@ -261,6 +264,7 @@ func (f *Fanout) commitMove(l *lane, p pick, seq uint64) bool {
 	f.held[seq] = n
 	rec.N = uint32(n)
 	f.journal.Record(rec)
+	l.renamed(rec.Positions, seq)
 	l.collapse(p, seq)
 	f.state(f.clock.now(), l)
 	f.dirty = true

@@ -20,6 +20,9 @@ type lane struct {
 	tenant  *tenant
 	part    uint8
 	timeout time.Duration
+	rate    limit.Rate
+	cap     int
+	dress   dress
 	removed bool
 	backlog backlog
 	dead    []ref
@@ -27,6 +30,9 @@ type lane struct {
 
 	stops    bool // stopAtDead looked: on_dead was stop
 	deadSeen int  // and there were so many dead letters
+
+	past   map[journal.Position]journal.Past // of what lives again
+	replay *replay                           // nil: none
 }
 
 // tenant is the driver's side of one tenant.
@@ -118,8 +124,12 @@ func (tn *tenant) granted(t *journal.Trigger) bool {
 }
 
 // wants reports whether the version of the subscription in force at the trigger's position
-// asks for its topic.
+// asks for its topic. A test trigger is for one subscription, whatever it asks for.
 func (l *lane) wants(t *journal.Trigger) bool {
+	if id, test := topic.TestOf(t.Topic); test {
+		v, ok := l.sub.At(t.Position)
+		return ok && v.Active && id == l.subID
+	}
 	for i := len(l.sub.Versions) - 1; i >= 0; i-- {
 		if v := &l.sub.Versions[i]; v.From != 0 && v.From <= t.Position {
 			return v.Active && matches(v.Topics, t.Topic) && has(t, v.Match)
@@ -174,10 +184,10 @@ func (f *Fanout) tier(name string) Tier {
 		t = f.opts.Tiers["default"]
 	}
 	if t.Cap == 0 {
-		t.Cap = 16
+		t.Cap = DefaultCap
 	}
 	if t.Backlog == 0 {
-		t.Backlog = 2 << 30
+		t.Backlog = DefaultBacklog
 	}
 	return t
 }
@@ -193,7 +203,7 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 		return fmt.Errorf("%w: tenant: %q does not exist", ErrInvalid, s.Tenant)
 	}
 	enabled := l != nil && l.sub.Disabled != "" && s.Disabled == ""
-	timeout, err := f.putLane(tn, s, l != nil && l.sub.URL != s.URL && !restoring)
+	p, err := f.putLane(tn, s, l != nil && l.sub.URL != s.URL && !restoring)
 	if err != nil {
 		return err
 	}
@@ -207,25 +217,26 @@ func (f *Fanout) applySubscription(s journal.Subscription, restoring bool) error
 		l.sub, l.backlog = s, newBacklog(s.Order)
 		f.index.add(l)
 	}
-	l.sub, l.timeout = s, timeout
+	l.sub, l.timeout, l.rate, l.cap = s, p.Timeout, p.Rate, p.Cap
+	l.dress = f.dressed(&s, p.Rate, l.dress)
 	f.stateOrder(f.clock.now(), l)
 	return f.regroup(tn, &s)
 }
 
-// putLane tells the engine of a subscription, and returns the timeout of its requests.
-func (f *Fanout) putLane(tn *tenant, s journal.Subscription, newURL bool) (time.Duration, error) {
+// putLane tells the engine of a subscription, and returns its profile.
+func (f *Fanout) putLane(tn *tenant, s journal.Subscription, newURL bool) (engine.Profile, error) {
 	profile, err := f.profile(tn, s)
 	if err != nil {
-		return 0, err
+		return profile, err
 	}
 	err = f.engine.Apply(f.clock.now(), engine.PutLane{NewURL: newURL, LaneSpec: engine.LaneSpec{
 		Lane: engine.LaneID(s.Lane), Tenant: tn.id, Host: f.index.host(s.URL),
 		Profile: profile, Paused: s.Paused || s.Disabled != "",
 	}})
 	if err != nil {
-		return 0, fmt.Errorf("fanout: subscription %s: %w", s.ID, err)
+		return profile, fmt.Errorf("fanout: subscription %s: %w", s.ID, err)
 	}
-	return profile.Timeout, nil
+	return profile, nil
 }
 
 // contract sets rate and cap: the subscription's own, else its tier's.
@@ -291,6 +302,7 @@ func Rate(text string, burst int64) (limit.Rate, error) {
 func (f *Fanout) removeLane(l *lane) error {
 	now := f.clock.now()
 	f.unclaim(now, l)
+	f.endReplays(now, l)
 	f.forget(l, l.backlog.len()+deliveries(l.dead))
 	f.engine.Settle(now, l.id, engine.ToPurged, uint32(deliveries(l.dead)))
 	for _, r := range l.dead {
@@ -301,7 +313,7 @@ func (f *Fanout) removeLane(l *lane) error {
 	l.removed = true
 	l.backlog, l.dead = backlog{}, nil
 	f.resize(l)
-	l.sub.Secrets = nil
+	l.sub.Secrets, l.sub.Requests, l.dress = nil, journal.Requests{}, dress{}
 	if err := f.engine.Apply(now, engine.RemoveLane{Lane: l.id}); err != nil {
 		return fmt.Errorf("fanout: remove the lane of %s: %w", l.sub.ID, err)
 	}

@@ -154,7 +154,7 @@ func (f *Fanout) forget(l *lane, n int) {
 
 // resize brings the number of references held up to date with the lane's.
 func (f *Fanout) resize(l *lane) {
-	size := l.backlog.entries() + len(l.dead)
+	size := l.backlog.entries() + len(l.dead) + len(l.staged())
 	f.waiting += size - l.size
 	l.size = size
 }
@@ -166,8 +166,19 @@ func (f *Fanout) state(now time.Duration, l *lane) {
 		return
 	}
 	l.stopAtDead()
+	head, waits := l.backlog.head()
+	f.stateHead(now, l, head, waits)
+	if l.backlog.ordered == nil || !waits || !f.engine.Broke(l.id) {
+		return
+	}
+	if head, waits = l.backlog.choose(true); waits { // a retry without budget holds its own queue alone
+		f.stateHead(now, l, head, waits)
+	}
+}
+
+func (f *Fanout) stateHead(now time.Duration, l *lane, head ref, waits bool) {
 	b := engine.Backlog{Count: uint32(l.backlog.may())}
-	if head, ok := l.backlog.head(); ok {
+	if waits {
 		b.HeadDue = f.clock.fromMs(head.stamp())
 		b.HeadBorn = b.HeadDue // corrected by the trigger when it is loaded
 		b.HeadAttempt = head.attempt()

@@ -21,8 +21,14 @@ type attempt struct {
 	remaining int64
 	claim     journal.Mark // must be durable before the first byte
 	claimed   bool
-	from      ref // what it was in the backlog
+	from      ref          // what it was in the backlog
+	past      journal.Past // of one that lives again
+	again     bool
+	paced     *replay // of a replay: whose pace it went at
 }
+
+// number is the attempt's, from 1, over all lives of its delivery.
+func (a *attempt) number() uint32 { return a.past.Total(a.ticket.Attempt) + 1 }
 
 // start begins an attempt; the caller holds the lock.
 func (f *Fanout) start(a *attempt) {
@@ -50,13 +56,19 @@ func (f *Fanout) grant(now time.Duration, g engine.Grant) {
 	r, mark := l.backlog.pop()
 	f.forget(l, 1)
 	a := &attempt{lane: l, queue: r.queue(), pos: r.pos(), ticket: g.Ticket, limit: g.Limit, remaining: g.Remaining, from: r}
+	if a.past, a.again = l.past[r.pos()]; a.past.Job != 0 && l.replay != nil {
+		a.paced = l.replay
+		a.paced.out++
+	}
 	switch {
 	case mark != 0:
 		a.claim, a.claimed = mark, true
 	case r.recorded():
 		a.claim, a.claimed = f.claim(now, l, r), true
 	}
-	f.claimAhead(now, l, l.backlog.of(r.queue()))
+	if len(l.backlog.ordered) <= 1 { // keys side by side hide the flush as well, and after a crash each claim is a retry
+		f.claimAhead(now, l, l.backlog.of(r.queue()))
+	}
 	f.state(now, l)
 	f.start(a)
 }
@@ -87,6 +99,9 @@ func (f *Fanout) prepare(a *attempt) *delivery.Outcome {
 		}
 		a.trigger = t
 		a.ticket.Born = f.clock.instant(t.Accepted)
+		if a.again {
+			a.ticket.Born = f.clock.fromMs(a.past.Revived)
+		}
 	}
 	return nil
 }
@@ -98,14 +113,19 @@ func notSent(reason, detail string) *delivery.Outcome {
 // send makes the request. The lane is checked once more just before the first byte.
 func (f *Fanout) send(a *attempt) delivery.Outcome {
 	f.mu.Lock()
-	sub, timeout := a.lane.sub, a.lane.timeout
+	sub, timeout, dress := a.lane.sub, a.lane.timeout, a.lane.dress
 	f.mu.Unlock()
-	return f.opts.Sender.Send(f.sending, &delivery.Request{
+	if dress.broken != nil {
+		return *notSent(delivery.ReasonConfig, dress.broken.Error())
+	}
+	r := &delivery.Request{
 		ID: a.trigger.ID, URL: sub.URL, ContentType: a.trigger.ContentType, Payload: a.trigger.Payload,
-		Secrets: sub.Secrets, Attempt: int(a.ticket.Attempt) + 1, Timeout: timeout,
+		Secrets: sub.Secrets, Attempt: int(a.number()), Timeout: timeout,
 		Limit: a.limit, Remaining: a.remaining, Outcomes: sub.Outcomes,
 		Start: func() bool { return f.live(a.ticket) },
-	})
+	}
+	f.dressUp(r, dress, a.trigger)
+	return f.opts.Sender.Send(f.sending, r)
 }
 
 func (f *Fanout) live(t engine.Ticket) bool {
@@ -124,6 +144,12 @@ func (f *Fanout) finish(a *attempt, o delivery.Outcome) {
 	v := f.engine.Finish(now, a.ticket, o.Result)
 	delete(f.open, a)
 	f.settle(now, a, o, v)
+	if a.paced != nil {
+		a.paced.answered(now, a.lane.cap, v)
+	}
+	if a.lane.replay != nil {
+		f.feed(now, a.lane)
+	}
 	f.dirty = true
 	f.pump(now)
 	f.mu.Unlock()
@@ -139,12 +165,15 @@ func (f *Fanout) settle(now time.Duration, a *attempt, o delivery.Outcome, v eng
 	case v.Kind == engine.Done:
 		r = newRef(a.pos, r.stamp(), a.ticket.Attempt+1, engine.None, 0)
 		f.journal.Record(f.outcome(a, journal.Delivered, r, o))
+		f.ended(a, journal.Delivered)
 		f.release(r)
 	case l.removed:
 		f.journal.Record(f.outcome(a, journal.Cancelled, r, o))
+		f.ended(a, journal.Cancelled)
 		f.release(r)
 	case v.Kind == engine.Bury:
 		l.dead = append(l.dead, r)
+		f.died(l, r)
 		f.resize(l)
 		f.remember(l, len(a.payload()))
 		f.journal.Record(f.outcome(a, journal.Dead, r, o))
@@ -215,7 +244,7 @@ func (f *Fanout) afterwards(a *attempt, o delivery.Outcome, v engine.Verdict) {
 		return
 	}
 	done := Attempted{
-		Subscription: a.lane.subID, Tenant: a.lane.tenant.name, Number: a.ticket.Attempt + 1,
+		Subscription: a.lane.subID, Tenant: a.lane.tenant.name, Number: a.number(),
 		Outcome: o, Verdict: v.Kind, Reason: v.Reason,
 	}
 	if a.trigger != nil {

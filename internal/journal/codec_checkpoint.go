@@ -13,7 +13,8 @@ import (
 // first message of the newest complete checkpoint before (0: none), then a piece of the body.
 //
 // The body: cursor, clean, time, registry revision; lanes, each with counters, tokens, waiting and
-// dead references; open attempts; deliveries at or beyond the cursor that are decided. A lane with more references than fit one message goes on in the next.
+// dead references; open attempts; deliveries at or beyond the cursor that are decided; where there are
+// any, pasts and jobs (past.go). A lane with more references than fit one message goes on in the next.
 type checkpointPart struct {
 	header
 	id     uint64
@@ -70,6 +71,7 @@ func encodeCheckpoint(cp *Checkpoint, limit int, emit func(piece []byte, last bo
 	for _, k := range cp.decided {
 		w.uvarints(uint64(k.Lane), uint64(k.Position))
 	}
+	w.pasts(cp)
 	if w.err != nil {
 		return w.err
 	}
@@ -161,6 +163,7 @@ func decodeCheckpoint(body []byte) (*Checkpoint, error) {
 			cp.decided[i] = DeliveryKey{Lane: engine.LaneID(d.uvarint32()), Position: Position(d.uvarint())}
 		}
 	}
+	d.pasts(cp)
 	return cp, d.end()
 }
 

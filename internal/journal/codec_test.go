@@ -105,6 +105,9 @@ func drawRecord(t *rapid.T) Record {
 	if rapid.Bool().Draw(t, "has due") {
 		r.Due = drawTime(t, time.Millisecond)
 	}
+	for range rapid.IntRange(0, 3).Draw(t, "positions") {
+		r.Positions = append(r.Positions, Position(rapid.Uint64().Draw(t, "one of them")))
+	}
 	return r
 }
 
@@ -160,6 +163,14 @@ func drawCheckpoint(t *rapid.T) *Checkpoint {
 	for range rapid.IntRange(0, 5).Draw(t, "open") {
 		cp.decided = append(cp.decided, DeliveryKey{Lane: 4, Position: Position(rapid.Uint64().Draw(t, "decided"))})
 		cp.Open = append(cp.Open, OpenAttempt{Lane: 3, Position: Position(rapid.Uint64().Draw(t, "open position")), Attempt: rapid.Uint32().Draw(t, "open attempt")})
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "pasts") {
+		n, ms := rapid.Uint32(), rapid.Int64()
+		cp.Past = append(cp.Past, PastOf{DeliveryKey{Lane: 3, Position: Position(rapid.Uint64().Draw(t, "past position"))}, Past{
+			Job: n.Draw(t, "job"), Deaths: n.Draw(t, "deaths"), Replays: n.Draw(t, "replays"), Attempts: n.Draw(t, "attempts"),
+			First: engine.Reason(rapid.Byte().Draw(t, "first")), FirstAt: ms.Draw(t, "first at"), Revived: ms.Draw(t, "revived"),
+		}})
+		cp.Jobs = append(cp.Jobs, JobCount{Number: n.Draw(t, "number"), Taken: rapid.Uint64().Draw(t, "taken"), Dead: 1 << 40})
 	}
 	return cp
 }

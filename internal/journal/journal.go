@@ -35,6 +35,7 @@ type Options struct {
 	History   time.Duration              // of settled triggers, for resends; 0 means 3 days; full streams end it sooner
 	Cache     int64                      // bytes of decoded packs that Load keeps; 0 means 64 MiB
 	SecretKey []byte                     // 32 bytes; nil: made and kept in Dir (mode 0600)
+	Previous  [][]byte                   // keys that SecretKey has replaced: Open encrypts anew what they have encrypted
 	Ballast   int64                      // 0 is none
 	MinFree   func() (total, free int64) // nil: statfs of Dir; tests hand one in
 	NoSync    bool                       // tests only: shows that the crash test notices
@@ -111,6 +112,7 @@ type Journal struct {
 	link   *link
 	reg    *Registry
 	access *Access
+	jobs   *jobs
 
 	append   *appender
 	outcomes *outcomes
@@ -172,6 +174,12 @@ func (j *Journal) Access() *Access { return j.access }
 // that ends first. t is not kept.
 func (j *Journal) Append(ctx context.Context, t *Trigger) (Receipt, error) {
 	return j.append.trigger(ctx, t)
+}
+
+// AppendBatch is Append for several that become durable together, in one pack: ErrTooLarge when they do not
+// fit. An error is that of the first that has one; with ErrKeyConflict the others are stored.
+func (j *Journal) AppendBatch(ctx context.Context, ts []*Trigger) ([]Receipt, error) {
+	return j.append.triggers(ctx, ts)
 }
 
 // Record queues outcome records in order and never blocks; Checkpoint takes its place in

@@ -42,7 +42,7 @@ func (j *Journal) Deliveries(ctx context.Context, lane engine.LaneID, before uin
 func (p *ledgerPage) unheld(ctx context.Context) {
 	origin := make(map[Position]Position)
 	for i := range p.recs {
-		if r := &p.recs[i]; r.Position.Held() && r.Ref != 0 {
+		if r := &p.recs[i]; r.Position.Held() && r.Ref != 0 && r.Kind != Revived {
 			origin[r.Position] = Position(r.Ref)
 		}
 	}
@@ -66,6 +66,7 @@ func cursorAt(seq uint64, index int) uint64 { return seq<<16 | uint64(index) }
 type ledgerPage struct {
 	j      *Journal
 	lane   engine.LaneID
+	only   func(*Record) bool // nil: all
 	before uint64
 	limit  int
 	first  uint64 // oldest message kept
@@ -135,7 +136,7 @@ func (p *ledgerPage) message(ctx context.Context, m message) error {
 	for i := len(recs) - 1; i >= 0 && len(p.recs) < p.limit; i-- {
 		if at := cursorAt(m.seq, i); at < p.before {
 			p.before = at
-			if recs[i].Lane == p.lane && recs[i].Kind != Held && p.j.epochs.valid(h, m.seq, recs[i].Partition) {
+			if recs[i].Lane == p.lane && recs[i].Kind != Held && (p.only == nil || p.only(&recs[i])) && p.j.epochs.valid(h, m.seq, recs[i].Partition) {
 				p.recs = append(p.recs, recs[i])
 			}
 		}

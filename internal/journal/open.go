@@ -52,7 +52,7 @@ func (j *Journal) open(ctx context.Context) (err error) {
 	if j.disk, err = newDiskWatch(j.opt.Dir, j.opt.MinFree, j.opt.Ballast); err != nil {
 		return err
 	}
-	box, err := newSecretBox(j.opt.Dir, j.opt.SecretKey)
+	box, err := newSecretBox(j.opt.Dir, j.opt.SecretKey, j.opt.Previous...)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,11 @@ func (j *Journal) open(ctx context.Context) (err error) {
 	if j.access, err = openAccess(ctx, j.link); err != nil {
 		return err
 	}
+	if j.jobs, err = openJobs(ctx, j.link); err != nil {
+		return err
+	}
 	j.tasks.start(j.trim.run)
+	j.tasks.start(j.reseal)
 	return j.link.names.syncAll() // streams of the registry and of the keys may be new
 }
 

@@ -102,6 +102,7 @@ func repeatedOutcome(ctx context.Context, l *link, seq uint64, h header) (bool, 
 type fold struct {
 	base    Checkpoint
 	lanes   map[engine.LaneID]*laneFold
+	jobs    map[uint32]*JobCount
 	decided map[DeliveryKey]struct{}
 	last    Position
 	odd     int // records that do not fit what was known, and changed nothing
@@ -116,6 +117,7 @@ type laneFold struct {
 	waiting, dead refSet
 	open          map[Position]uint32 // attempts made before the one whose outcome is unknown
 	settled       map[Position]struct{}
+	past          map[Position]Past
 }
 
 type spot uint8
@@ -130,7 +132,7 @@ const (
 
 // newFold starts from a checkpoint, or from nothing.
 func newFold(cp *Checkpoint) *fold {
-	f := &fold{lanes: make(map[engine.LaneID]*laneFold), decided: make(map[DeliveryKey]struct{})}
+	f := &fold{lanes: make(map[engine.LaneID]*laneFold), jobs: make(map[uint32]*JobCount), decided: make(map[DeliveryKey]struct{})}
 	if cp == nil {
 		return f
 	}
@@ -150,6 +152,12 @@ func newFold(cp *Checkpoint) *fold {
 		f.lane(o.Lane).open[o.Position] = o.Attempt
 		f.decide(o.Lane, o.Position)
 	}
+	for _, p := range cp.Past {
+		f.lane(p.Lane).past[p.Position] = p.Past
+	}
+	for _, j := range cp.Jobs {
+		*f.job(j.Number) = j
+	}
 	for _, k := range cp.decided {
 		f.decide(k.Lane, k.Position)
 		if l := f.lane(k.Lane); l.where(k.Position) == unknown {
@@ -162,7 +170,7 @@ func newFold(cp *Checkpoint) *fold {
 func (f *fold) lane(id engine.LaneID) *laneFold {
 	l := f.lanes[id]
 	if l == nil {
-		l = &laneFold{open: make(map[Position]uint32), settled: make(map[Position]struct{})}
+		l = &laneFold{open: make(map[Position]uint32), settled: make(map[Position]struct{}), past: make(map[Position]Past)}
 		f.lanes[id] = l
 	}
 	return l
@@ -192,7 +200,13 @@ func (f *fold) apply(r *Record) {
 	case r.Kind == Held:
 		f.odd += l.moved(r)
 	case r.Kind == LaneCancelled:
-		l.cancelUpTo(r.Position)
+		f.cancelUpTo(l, r.Position)
+	case len(r.Positions) > 0:
+		for _, p := range r.Positions {
+			one := *r
+			one.Position = p
+			f.one(l, &one)
+		}
 	case r.N > 1 && r.Position.Held():
 		for i := range min(r.N, packMaxEntries) {
 			one := *r
@@ -220,6 +234,7 @@ func (f *fold) one(l *laneFold, r *Record) {
 		l.counters.InFlight++
 	}
 	f.decide(r.Lane, r.Position)
+	f.remember(l, r, l.dead.get(r.Position, at == isDead))
 	l.leave(r.Position, at)
 	l.enter(r)
 }
@@ -236,6 +251,11 @@ func (l *laneFold) moved(r *Record) (odd int) {
 			if p != 0 {
 				odd++
 			}
+			continue
+		}
+		if past, ok := l.past[p]; ok {
+			delete(l.past, p)
+			l.past[HeldPosition(r.Ref, i)] = past
 		}
 	}
 	return odd
@@ -317,10 +337,11 @@ func (l *laneFold) settle(p Position, count *uint64) {
 }
 
 // cancelUpTo cancels what waits at or below p. The dead stay until they are purged.
-func (l *laneFold) cancelUpTo(p Position) {
+func (f *fold) cancelUpTo(l *laneFold, p Position) {
 	l.waiting.index() // runs are taken apart
 	for _, r := range l.waiting.list() {
 		if r.Position <= p || r.Position.Held() {
+			f.remember(l, &Record{Kind: Cancelled, Position: r.Position}, Ref{})
 			l.leave(r.Position, isWaiting)
 			l.settle(r.Position, &l.counters.Cancelled)
 		}
@@ -346,6 +367,7 @@ func (f *fold) state() *State {
 			s.Open = append(s.Open, OpenAttempt{Lane: id, Position: p, Attempt: attempt})
 		}
 	}
+	s.Past, s.Jobs = f.pasts()
 	slices.SortFunc(s.Lanes, func(a, b LaneState) int { return cmp.Compare(a.Lane, b.Lane) })
 	slices.SortFunc(s.Open, func(a, b OpenAttempt) int {
 		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Position, b.Position))
@@ -395,6 +417,14 @@ func (s *refSet) rename(p, name Position) {
 	delete(s.at, p)
 	s.at[name] = i
 	s.refs[i].Position = name
+}
+
+// get returns the member at p, or nothing unless it is one.
+func (s *refSet) get(p Position, member bool) Ref {
+	if !member {
+		return Ref{}
+	}
+	return s.refs[s.index()[p]]
 }
 
 func (s *refSet) has(p Position) bool {

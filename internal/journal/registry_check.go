@@ -60,6 +60,7 @@ func checkSubscription(s *Subscription) error {
 		checkText("url", s.URL, 1, maxURL),
 		checkList("topics", s.Topics(), maxTopics, maxTopic),
 		checkSecrets(s.Secrets),
+		checkRequests(&s.Requests),
 		checkMatch(s.Match()),
 		checkOneOf("order", s.Order, "", OrderAll, OrderKey),
 		checkOneOf("on_dead", s.OnDead, "", OnDeadStop),
@@ -71,8 +72,8 @@ func checkSubscription(s *Subscription) error {
 }
 
 const (
-	secretMin = 24 // bytes of a signing secret, by Standard Webhooks 1.0.0
-	secretMax = 64
+	secretMin = 1 // bytes of a signing secret; imported ones have any length
+	secretMax = 512
 )
 
 func checkSecrets(secrets [][]byte) error {

@@ -66,13 +66,14 @@ func (t *tenantRecord) encode(*secretBox) ([]byte, error) {
 type subscriptionRecord struct {
 	Format int `json:"v"`
 	Subscription
-	Sealed sealed `json:"sealed"` // private
+	Sealed sealed `json:"sealed"` // private; once read, the id of its key alone
 }
 
 // private is what of a subscription is stored encrypted.
 type private struct {
-	URL     string   `json:"url"`
-	Secrets [][]byte `json:"secrets,omitempty"`
+	URL      string    `json:"url"`
+	Secrets  [][]byte  `json:"secrets,omitempty"`
+	Requests *Requests `json:"requests,omitempty"` // nil is the default
 }
 
 func (s *subscriptionRecord) key() string    { return recordKey(kindSubscription, s.Lane) }
@@ -95,7 +96,11 @@ func (s *subscriptionRecord) settle(p Position) (record, bool) {
 }
 
 func (s *subscriptionRecord) encode(box *secretBox) ([]byte, error) {
-	plain, err := json.Marshal(private{URL: s.URL, Secrets: s.Secrets})
+	p := private{URL: s.URL, Secrets: s.Secrets}
+	if !s.Requests.IsZero() {
+		p.Requests = &s.Requests
+	}
+	plain, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +118,10 @@ func (s *subscriptionRecord) unseal(box *secretBox) error {
 	if err := json.Unmarshal(plain, &p); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, s.ID, err)
 	}
-	s.URL, s.Secrets, s.Sealed = p.URL, p.Secrets, sealed{}
+	s.URL, s.Secrets, s.Sealed = p.URL, p.Secrets, sealed{Key: s.Sealed.Key}
+	if p.Requests != nil {
+		s.Requests = *p.Requests
+	}
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -44,8 +45,8 @@ type sealed struct {
 
 // newSecretBox seals with key, which has 32 bytes. With a nil key it seals with the one kept in dir
 // (file secret.key, mode 0600, made on first use). What that file's key sealed stays readable after
-// a key has been configured.
-func newSecretBox(dir string, key []byte) (*secretBox, error) {
+// a key has been configured, and so does what the previous keys sealed.
+func newSecretBox(dir string, key []byte, previous ...[]byte) (*secretBox, error) {
 	kept, err := loadSecretKey(dir)
 	if err != nil {
 		return nil, err
@@ -56,7 +57,7 @@ func newSecretBox(dir string, key []byte) (*secretBox, error) {
 		}
 	}
 	b := &secretBox{aeads: make(map[string]cipher.AEAD)}
-	for _, k := range [][]byte{kept, key} { // the last one seals
+	for _, k := range append(slices.Clone(previous), kept, key) { // the last one seals
 		if k == nil {
 			continue
 		}
@@ -100,7 +101,7 @@ func (b *secretBox) seal(owner string, plain []byte) sealed {
 func (b *secretBox) open(owner string, s sealed) ([]byte, error) {
 	aead, ok := b.aeads[s.Key]
 	if !ok {
-		return nil, fmt.Errorf("%w: %s was encrypted with key %q, which is neither data.secret_key nor %s of the data directory (now %q)",
+		return nil, fmt.Errorf("%w: %s was encrypted with key %q, which is neither data.secret_key, nor one of data.previous_secret_keys, nor %s of the data directory (now %q)",
 			ErrSecretKey, owner, s.Key, secretKeyFile, b.seals)
 	}
 	plain, err := aead.Open(nil, nil, s.Data, []byte(owner))

@@ -98,9 +98,9 @@ type Record struct {
 	Took      time.Duration // of the attempt
 	At        time.Time     // wall, ms
 	Due       time.Time     // Failed, Parked with a due time of its own; zero is none
-	N         uint32        // LaneCancelled, Held: how many; Dead, Purged of HELD: so many from Position on
-	Ref       uint64        // Held: sequence in HELD; of a delivery in HELD: its position in TRIGGERS, where known
-	Positions []Position    // Held: the names they had before; 0 in the place of one that did not move
+	N         uint32        // LaneCancelled, Held: how many; Dead, Revived, Claimed, Purged of HELD: so many from Position on
+	Ref       uint64        // Held: sequence in HELD; Revived: number of the replay; of a delivery in HELD: its position in TRIGGERS, where known
+	Positions []Position    // Held: the names they had before; 0 in the place of one that did not move. Revived, Claimed, Purged: all that it is about
 	Detail    string        // short diagnosis, at most 256 bytes; no URL, no payload
 }
 
@@ -139,6 +139,8 @@ type Checkpoint struct {
 	Registry uint64 // registry revision
 	Lanes    []LaneState
 	Open     []OpenAttempt
+	Past     []PastOf   // of deliveries that live again: waiting, dead or open
+	Jobs     []JobCount // of replays that have not ended
 
 	decided []DeliveryKey // at or beyond Cursor, from before a crash: filled in by the journal
 }

@@ -48,7 +48,7 @@ func NewMetrics(version string) *Metrics {
 	for _, class := range []string{"2xx", "4xx", "5xx"} {
 		m.ingest.WithLabelValues(class)
 	}
-	for _, reason := range []string{delivery.ReasonGuard, delivery.ReasonLocal, delivery.ReasonDial, delivery.ReasonDNS, delivery.ReasonTLS, delivery.ReasonCut} {
+	for _, reason := range []string{delivery.ReasonGuard, delivery.ReasonLocal, delivery.ReasonConfig, delivery.ReasonDial, delivery.ReasonDNS, delivery.ReasonTLS, delivery.ReasonCut} {
 		m.unsent.WithLabelValues(reason) // shown from the start, as 0
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "fairlane_build_info", Help: "1, with the version.",

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/internal/fanout"
@@ -158,13 +159,15 @@ func problemOf(err error) *problem {
 	case errors.Is(err, journal.ErrKeyConflict):
 		return refuse(keyConflict, "Idempotency-Key", "was used before for another method, path, audience, content type or body")
 	case errors.Is(err, journal.ErrTooLarge):
-		return &problem{code: tooLarge, detail: "the trigger does not fit into the log", cause: err}
+		return &problem{code: tooLarge, detail: "it does not fit into the log: a batch is at most 256 events and 512 KiB together", cause: err}
 	case errors.Is(err, fanout.ErrNotFound), errors.Is(err, journal.ErrNotFound):
 		return &problem{code: notFound, detail: nothingThere, cause: err}
 	case errors.Is(err, fanout.ErrInUse), errors.Is(err, journal.ErrInUse):
 		return &problem{code: conflict, detail: "the tenant still has subscriptions", cause: err}
 	case errors.Is(err, journal.ErrGone):
 		return &problem{code: conflict, detail: "the id was used before and is never given again", cause: err}
+	case errors.Is(err, fanout.ErrConflict):
+		return &problem{code: conflict, detail: strings.TrimPrefix(err.Error(), fanout.ErrConflict.Error()+": "), cause: err}
 	case errors.Is(err, fanout.ErrInvalid):
 		return &problem{code: invalid, detail: err.Error(), cause: err}
 	}

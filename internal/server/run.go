@@ -4,39 +4,44 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
+	"os"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/config"
 	"github.com/fairlane-dev/fairlane/internal/delivery"
+	"github.com/fairlane-dev/fairlane/internal/envelope"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
-// Config is everything the service is made of. Dir and AdminKey are required; each other zero
-// value is its default.
+// Config is everything the service is made of. Dir is required; each other zero value is its default.
 type Config struct {
 	Dir       string        // data directory
 	Listen    string        // "host:port"; "" means ":8080", port 0 any free one
 	Cert, Key string        // PEM files; both or none
-	AdminKey  string        // Authorization: Bearer
+	AdminKey  string        // opens everything; "" needs an administrator's key in Dir
 	Version   string        // shown in metrics and to endpoints; "" means "dev"
 	Logger    *slog.Logger  // nil discards
 	StopGrace time.Duration // how long requests in flight may finish at Stop; 0 means 20s
 
-	MaxBytes  int64  // log on disk; 0 means 20 GiB
-	MaxBody   int    // one trigger's payload; 0 means 1 MiB, at most 6 MiB
-	SecretKey []byte // 32 bytes that encrypt signing secrets; nil: made and kept in Dir
-	Ballast   int64  // bytes kept aside for a full disk; 0 is none
+	MaxBytes     int64    // log on disk; 0 means 20 GiB
+	MaxBody      int      // one trigger's payload; 0 means 1 MiB, at most 6 MiB
+	SecretKey    []byte   // 32 bytes that encrypt signing secrets; nil: made and kept in Dir
+	PreviousKeys [][]byte // keys that SecretKey has replaced
+	Ballast      int64    // bytes kept aside for a full disk; 0 is none
 
 	History  time.Duration // how long settled triggers are kept; 0 means 3 days
 	KeepDead time.Duration // how long dead letters are kept; 0 means 30 days
@@ -46,33 +51,45 @@ type Config struct {
 	Tiers   map[string]fanout.Tier // nil: "default" alone, with its defaults
 	Observe fanout.Observer        // told of every attempt, besides the metrics
 
-	Allow  []netip.Prefix  // addresses that deliveries may go to besides public ones
-	Sender delivery.Sender // nil: HTTP, guarded by Allow; Stop closes it either way
+	Allow                 []netip.Prefix                // addresses that deliveries may go to besides public ones
+	Proxy                 string                        // "host:port" of an egress proxy; "" is none
+	ProxyUser             string                        // "user:password" for it
+	ClientCert, ClientKey string                        // PEM files of the certificate shown to endpoints that ask; both or none
+	Envelopes             map[string]*envelope.Envelope // the operator's, by name
+	Sender                delivery.Sender               // nil: HTTP, guarded by Allow; Stop closes it either way
 
 	OpenMetrics bool // GET /metrics without a key
+
+	roots *x509.CertPool // tests only: in place of the system's
 }
 
 // FromFile is the service that a configuration file describes; Version and Logger are the
 // caller's.
 func FromFile(c *config.Config) Config {
 	return Config{
-		Dir:         c.Data.Dir,
-		Listen:      c.Server.Listen,
-		Cert:        c.Server.Cert,
-		Key:         c.Server.Key,
-		AdminKey:    c.Server.AdminKey.Value(),
-		StopGrace:   max(c.Server.StopGrace, time.Nanosecond), // 0 is none
-		MaxBytes:    c.Data.MaxBytes,
-		MaxBody:     int(c.Server.MaxBody),
-		SecretKey:   c.Data.Key(),
-		Ballast:     c.Data.Ballast,
-		History:     max(c.Retention.History, time.Nanosecond), // 0 is none
-		KeepDead:    c.Retention.Dead,
-		Engine:      c.Engine(),
-		Profile:     c.Profile(),
-		Tiers:       tiers(c),
-		Allow:       c.Delivery.Allow,
-		OpenMetrics: c.Server.OpenMetrics,
+		Dir:          c.Data.Dir,
+		Listen:       c.Server.Listen,
+		Cert:         c.Server.Cert,
+		Key:          c.Server.Key,
+		AdminKey:     c.Server.AdminKey.Value(),
+		StopGrace:    max(c.Server.StopGrace, time.Nanosecond), // 0 is none
+		MaxBytes:     c.Data.MaxBytes,
+		MaxBody:      int(c.Server.MaxBody),
+		SecretKey:    c.Data.Key(),
+		PreviousKeys: c.Data.PreviousKeys(),
+		Ballast:      c.Data.Ballast,
+		History:      max(c.Retention.History, time.Nanosecond), // 0 is none
+		KeepDead:     c.Retention.Dead,
+		Engine:       c.Engine(),
+		Profile:      c.Profile(),
+		Tiers:        tiers(c),
+		Allow:        c.Delivery.Allow,
+		Proxy:        strings.TrimPrefix(c.Delivery.Proxy, "http://"),
+		ProxyUser:    c.Delivery.ProxyUser.Value(),
+		ClientCert:   c.Delivery.Cert,
+		ClientKey:    c.Delivery.Key,
+		Envelopes:    envelopes(c),
+		OpenMetrics:  c.Server.OpenMetrics,
 	}
 }
 
@@ -80,6 +97,22 @@ func tiers(c *config.Config) map[string]fanout.Tier {
 	out := make(map[string]fanout.Tier, len(c.Tiers))
 	for name, t := range c.Tiers {
 		out[name] = fanout.Tier{Name: name, Weight: int(t.Weight), Rate: t.Rate, Burst: t.Burst, Cap: int(t.Cap), Backlog: t.Backlog}
+	}
+	return out
+}
+
+// ErrNoAdmin says that nobody could administer the service.
+var ErrNoAdmin = errors.New("no admin key: none is configured, and none is in the data directory")
+
+// envelopes compiles those of the file, which has checked them.
+func envelopes(c *config.Config) map[string]*envelope.Envelope {
+	out := make(map[string]*envelope.Envelope, len(c.Envelopes))
+	for name, e := range c.Envelopes {
+		made, err := envelope.New(e.Schema, e.ContentType, e.Template)
+		if err != nil {
+			panic("server: an envelope that config.Load did not check: " + err.Error())
+		}
+		out[name] = made
 	}
 	return out
 }
@@ -94,6 +127,8 @@ type Running struct {
 	journal  *journal.Journal
 	fanout   *fanout.Fanout
 	sender   delivery.Sender
+	guard    atomic.Pointer[delivery.Guard] // for URLs at registration
+	reload   sync.Mutex                     // one Reload at a time
 
 	endWatch context.CancelFunc
 	loops    sync.WaitGroup
@@ -107,8 +142,11 @@ type Running struct {
 // the process ends.
 func Start(ctx context.Context, c Config) (*Running, error) {
 	c = c.withDefaults()
-	if c.Dir == "" || c.AdminKey == "" {
-		return nil, errors.New("server: Dir and AdminKey are required")
+	if c.Dir == "" {
+		return nil, errors.New("server: Dir is required")
+	}
+	if _, err := os.Stat(c.Dir); c.AdminKey == "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNoAdmin // before a directory is made that is of no use
 	}
 	r := &Running{config: c, log: c.Logger, failed: make(chan error, 1)}
 	if err := r.start(ctx); err != nil {
@@ -137,16 +175,23 @@ func (r *Running) start(ctx context.Context) (err error) {
 	}
 	r.journal, err = journal.Open(ctx, journal.Options{
 		Dir: c.Dir, MaxBytes: c.MaxBytes, MaxBody: c.MaxBody, SecretKey: c.SecretKey, Ballast: c.Ballast, Logger: c.Logger, History: c.History,
+		Previous: c.PreviousKeys,
 	})
 	if err != nil {
 		return err
 	}
-	if r.sender = c.Sender; r.sender == nil {
-		r.sender = delivery.New(delivery.Options{Version: c.Version, Allow: c.Allow})
+	if c.AdminKey == "" && !r.journal.Access().Admin() {
+		return ErrNoAdmin
 	}
+	if r.sender = c.Sender; r.sender == nil {
+		if r.sender, err = newSender(c); err != nil {
+			return err
+		}
+	}
+	r.allow(c.Allow)
 	metrics := NewMetrics(c.Version)
 	r.fanout, err = fanout.Start(ctx, fanout.Options{
-		Journal: r.journal, Sender: r.sender, Logger: c.Logger, Engine: c.Engine, Profile: c.Profile, Tiers: c.Tiers, KeepDead: c.KeepDead,
+		Journal: r.journal, Sender: r.sender, Logger: c.Logger, Engine: c.Engine, Profile: c.Profile, Tiers: c.Tiers, KeepDead: c.KeepDead, Envelopes: c.Envelopes,
 		Observe: fanout.Observer{Attempt: both(metrics.Attempted, c.Observe.Attempt)},
 	})
 	if err != nil {
@@ -154,6 +199,33 @@ func (r *Running) start(ctx context.Context) (err error) {
 	}
 	r.serve(metrics)
 	return nil
+}
+
+// newSender is the sender over HTTP.
+func newSender(c Config) (delivery.Sender, error) {
+	o := delivery.Options{Version: c.Version, Allow: c.Allow, RootCAs: c.roots}
+	if c.Proxy != "" {
+		o.Proxy = &delivery.Proxy{Address: c.Proxy}
+		if c.ProxyUser != "" {
+			o.Proxy.Authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(c.ProxyUser))
+		}
+	}
+	if c.ClientCert != "" {
+		own, err := openCertificate(c.ClientCert, c.ClientKey, c.Logger)
+		if err != nil {
+			return nil, err
+		}
+		o.ClientCertificate = func() *tls.Certificate { return own.get(time.Now()) }
+	}
+	return delivery.New(o), nil
+}
+
+// allow opens addresses, for registration and for sending.
+func (r *Running) allow(prefixes []netip.Prefix) {
+	r.guard.Store(&delivery.Guard{Allow: prefixes})
+	if c, ok := r.sender.(*delivery.Client); ok {
+		c.Allow(prefixes)
+	}
 }
 
 // both is one function that calls each of two; the second may be nil.
@@ -169,23 +241,18 @@ func listen(ctx context.Context, c Config) (net.Listener, error) {
 	if err != nil || c.Cert == "" {
 		return l, err
 	}
-	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+	pair, err := openCertificate(c.Cert, c.Key, c.Logger)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("server: tls: %w", err), l.Close())
+		return nil, errors.Join(err, l.Close())
 	}
-	return tls.NewListener(l, &tls.Config{
-		Certificates: []tls.Certificate{pair},
-		MinVersion:   tls.VersionTLS12,
-		NextProtos:   []string{"h2", "http/1.1"},
-	}), nil
+	return tls.NewListener(l, pair.listenerTLS()), nil
 }
 
 // serve begins to answer.
 func (r *Running) serve(m *Metrics) {
-	guard := &delivery.Guard{Allow: r.config.Allow}
 	r.server = New(Options{
-		Fanout: r.fanout, Journal: r.journal, Registry: r.journal.Registry(), AdminKey: r.config.AdminKey,
-		Tiers: slices.Sorted(maps.Keys(r.config.Tiers)), CheckURL: guard.CheckURL, MaxBody: r.config.MaxBody,
+		Fanout: r.fanout, Journal: r.journal, Registry: r.journal.Registry(), Access: r.journal.Access(), AdminKey: r.config.AdminKey,
+		Tiers: r.config.Tiers, CheckURL: func(u string) error { return r.guard.Load().CheckURL(u) }, MaxBody: r.config.MaxBody,
 		Metrics: m, Open: r.config.OpenMetrics, Logger: r.log, Version: r.config.Version,
 	})
 	watch, end := context.WithCancel(context.Background())

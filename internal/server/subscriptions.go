@@ -2,8 +2,8 @@ package server
 
 import (
 	"cmp"
+	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"math"
 	"net/http"
 	"strings"
@@ -50,13 +50,14 @@ type subscriptionView struct {
 	Disabled string            `json:"disabled,omitempty"`
 	Created  time.Time         `json:"created"`
 	Secret   string            `json:"secret,omitempty"` // once
+	requestsView
 }
 
 // subscriptionPatch is what a change of a subscription reads.
 type subscriptionPatch struct {
 	URL      string            `json:"url,omitempty"`
 	Topics   []string          `json:"topics,omitempty"`
-	Rate     string            `json:"rate,omitempty" null:"default"`
+	Rate     string            `json:"rate,omitempty" null:"default" also:"integer"`
 	Burst    int64             `json:"burst,omitempty" null:"default"`
 	Cap      int               `json:"cap,omitempty" null:"default"`
 	Timeout  string            `json:"timeout,omitempty" null:"default"`
@@ -65,8 +66,8 @@ type subscriptionPatch struct {
 	Match    map[string]string `json:"match,omitempty" null:"default"`
 	OnDead   string            `json:"on_dead,omitempty" null:"default" enum:"continue,stop"`
 	Outcomes map[string]string `json:"outcomes,omitempty" null:"default"`
-	Secrets  []string          `json:"secrets,omitempty"`
 	Paused   bool              `json:"paused,omitempty" null:"default"`
+	requestsIn
 }
 
 // subscriptionIn is what creation reads.
@@ -84,6 +85,7 @@ func viewSubscription(s *journal.Subscription) subscriptionView {
 		ID: s.ID, Tenant: s.Tenant, URL: s.URL, Topics: s.Topics(),
 		Rate: s.Limits.Rate, Burst: s.Limits.Burst, Cap: s.Limits.Cap, Attempts: s.Limits.Attempts,
 		Match: s.Match(), Lane: s.Group, Order: s.Order, OnLimit: "defer", Outcomes: s.Outcomes, Paused: s.Paused, Disabled: s.Disabled, Created: s.Created,
+		requestsView: viewRequests(&s.Requests),
 	}
 	if s.Limits.Timeout > 0 {
 		v.Timeout = config.FormatDuration(s.Limits.Timeout)
@@ -97,22 +99,38 @@ func viewSubscription(s *journal.Subscription) subscriptionView {
 	return v
 }
 
+// States of a subscription, for lists.
+const (
+	stateActive   = "active"
+	statePaused   = "paused"
+	stateDisabled = "disabled"
+)
+
+func stateOf(s *journal.Subscription) string {
+	switch {
+	case s.Disabled != "":
+		return stateDisabled
+	case s.Paused:
+		return statePaused
+	}
+	return stateActive
+}
+
 func (s *Server) listSubscriptions(w http.ResponseWriter, r *http.Request) error {
-	q, err := readQuery(r, true)
+	q, err := readQuery(r)
 	if err != nil {
 		return err
 	}
 	c := callerOf(r)
 	return reply(w, http.StatusOK, pageOf(q, s.registry.Subscriptions(),
 		func(s *journal.Subscription) uint64 { return uint64(s.Lane) },
-		func(s *journal.Subscription) bool { return !s.Deleted && q.of(c, s.Tenant) },
+		func(s *journal.Subscription) bool {
+			return !s.Deleted && q.of(c, s.Tenant) && q.has("state", stateOf(s))
+		},
 		viewSubscription))
 }
 
 func (s *Server) getSubscription(w http.ResponseWriter, r *http.Request) error {
-	if err := plain(r); err != nil {
-		return err
-	}
 	sub, err := s.subscription(r)
 	if err != nil {
 		return err
@@ -131,30 +149,67 @@ func (s *Server) subscription(r *http.Request) (journal.Subscription, error) {
 
 // createSubscription is POST /v1/subscriptions.
 func (s *Server) createSubscription(w http.ResponseWriter, r *http.Request) error {
-	if err := plain(r); err != nil {
-		return err
-	}
 	o, err := s.readObject(w, r, false)
 	if err != nil {
 		return err
 	}
-	var sub journal.Subscription
+	c := callerOf(r)
+	sub := journal.Subscription{Tenant: c.of}
 	o.read("tenant", nil, parseText(&sub.Tenant, "the id of a tenant", validTenantID))
 	s.readSubscription(o, &sub)
 	readOrder(o, &sub)
-	o.require("tenant", "url", "topics")
+	if c.role != tenant {
+		o.require("tenant")
+	}
+	o.require("url", "topics")
+	s.withinTier(o, c, &sub)
 	if err := o.err(); err != nil {
 		return err
 	}
+	if sub.Creation, err = creation(r, o); err != nil {
+		return err
+	}
 	made := ""
-	if len(sub.Secrets) == 0 {
+	if len(sub.Secrets)+len(sub.Requests.Pairs) == 0 {
 		key := delivery.NewSecret()
 		sub.Secrets, made = [][]byte{key}, delivery.FormatSecret(key)
 	}
 	return s.alone(r.Context(), func() error { return s.storeNew(w, r, sub, made) })
 }
 
+// creation reads the request's idempotency key; nil is none.
+func creation(r *http.Request, o *object) (*journal.Creation, error) {
+	key, err := idempotencyKey(r.Header)
+	if err != nil || key == "" {
+		return nil, err
+	}
+	return &journal.Creation{Key: callerOf(r).id + " " + key, Request: hex.EncodeToString(o.sum[:])}, nil
+}
+
+// created answers a request whose idempotency key has made a subscription before, and reports whether it has.
+// The secret is not shown again.
+func (s *Server) created(w http.ResponseWriter, c *journal.Creation) (bool, error) {
+	if c == nil {
+		return false, nil
+	}
+	sub, exists := s.registry.Subscription(journal.SubscriptionID(c.Key))
+	switch {
+	case !exists:
+		return false, nil
+	case sub.Deleted:
+		return true, refuse(conflict, "Idempotency-Key", "made a subscription that was removed since")
+	case sub.Creation == nil || *sub.Creation != *c:
+		return true, refuse(keyConflict, "Idempotency-Key", "was used before for another subscription")
+	}
+	w.Header().Set("Location", "/v1/subscriptions/"+sub.ID)
+	w.Header().Set("Fairlane-Repeat", "true")
+	return true, reply(w, http.StatusCreated, viewSubscription(&sub))
+}
+
 func (s *Server) storeNew(w http.ResponseWriter, r *http.Request, sub journal.Subscription, secret string) error {
+	if done, err := s.created(w, sub.Creation); done {
+		return err
+	}
 	if t, ok := s.registry.Tenant(sub.Tenant); !ok || t.Deleted || !callerOf(r).sees(sub.Tenant) {
 		return refuse(unknownTenant, "tenant", "names "+sub.Tenant+", which does not exist")
 	}
@@ -171,9 +226,6 @@ func (s *Server) storeNew(w http.ResponseWriter, r *http.Request, sub journal.Su
 // patchSubscription is PATCH /v1/subscriptions/{id}, a JSON merge patch: what is absent stays,
 // null restores the default. The tenant cannot change.
 func (s *Server) patchSubscription(w http.ResponseWriter, r *http.Request) error {
-	if err := plain(r); err != nil {
-		return err
-	}
 	o, err := s.readObject(w, r, true)
 	if err != nil {
 		return err
@@ -185,6 +237,7 @@ func (s *Server) patchSubscription(w http.ResponseWriter, r *http.Request) error
 		}
 		before := sub.URL
 		s.readSubscription(o, &sub)
+		s.withinTier(o, callerOf(r), &sub)
 		if err := o.err(); err != nil {
 			return err
 		}
@@ -200,9 +253,6 @@ func (s *Server) patchSubscription(w http.ResponseWriter, r *http.Request) error
 }
 
 func (s *Server) deleteSubscription(w http.ResponseWriter, r *http.Request) error {
-	if err := plain(r); err != nil {
-		return err
-	}
 	return s.alone(r.Context(), func() error {
 		sub, err := s.subscription(r)
 		if err != nil {
@@ -229,7 +279,7 @@ func (s *Server) readSubscription(o *object, sub *journal.Subscription) {
 	o.read("on_limit", func() { l.Drop = false }, parseOnLimit(&l.Drop))
 	o.read("on_dead", func() { sub.OnDead = "" }, parseOnDead(&sub.OnDead))
 	o.read("outcomes", func() { sub.Outcomes = nil }, parseOutcomes(o, sub))
-	o.read("secrets", nil, parseSecrets(&sub.Secrets))
+	readRequests(o, sub)
 	o.read("paused", func() { sub.Paused = false }, parseBool(&sub.Paused))
 	settleBurst(o, l)
 }
@@ -343,26 +393,6 @@ func parseOutcomes(o *object, sub *journal.Subscription) func(json.RawMessage) s
 			return rule
 		}
 		sub.Outcomes = m
-		return ""
-	}
-}
-
-func parseSecrets(to *[][]byte) func(json.RawMessage) string {
-	return func(raw json.RawMessage) string {
-		list, is := texts(raw)
-		rule := fmt.Sprintf("a list of 1 to %d secrets, each whsec_ and the base64 of %d to %d bytes", maxSecrets, delivery.MinSecret, delivery.MaxSecret)
-		if !is || len(list) == 0 || len(list) > maxSecrets {
-			return rule
-		}
-		keys := make([][]byte, len(list))
-		for i, s := range list {
-			key, err := delivery.ParseSecret(s)
-			if err != nil {
-				return fmt.Sprintf("%s; entry %d: %v", rule, i, err)
-			}
-			keys[i] = key
-		}
-		*to = keys
 		return ""
 	}
 }

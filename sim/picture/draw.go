@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"io"
 	"math"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -86,6 +87,7 @@ func (c *Chart) plot() (*plot.Plot, error) {
 	}
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.Title, c.X, c.Y
+	p.X.Tick.Marker, p.Y.Tick.Marker = ticks{}, ticks{}
 	p.Title.Padding, p.Legend.Top, p.Legend.Padding = 6, true, 2
 	grid := plotter.NewGrid()
 	grid.Vertical.Color = nil
@@ -100,6 +102,19 @@ func (c *Chart) plot() (*plot.Plot, error) {
 	}
 	c.scale(p)
 	return p, nil
+}
+
+// ticks are gonum's, without decimals that say nothing.
+type ticks struct{}
+
+func (ticks) Ticks(low, high float64) []plot.Tick {
+	all := plot.DefaultTicks{}.Ticks(low, high)
+	for i := range all {
+		if l := &all[i].Label; strings.Contains(*l, ".") && !strings.ContainsAny(*l, "eE") {
+			*l = strings.TrimRight(strings.TrimRight(*l, "0"), ".")
+		}
+	}
+	return all
 }
 
 // headroom is the part of Y that a row of the legend takes.

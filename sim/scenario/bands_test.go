@@ -246,6 +246,7 @@ func TestRetryStorm(t *testing.T) {
 }
 
 // Whoever failed together comes back together, unless chance spreads them.
+// Field case 37.
 func TestHerd(t *testing.T) {
 	check(t, figuresOf(t, "herd", Options{}), func(j *judge) {
 		by := j.by
@@ -301,6 +302,7 @@ func TestFanOutTail(t *testing.T) {
 
 // A fixed window lets twice its limit through around its edge; nothing else does. The approximate
 // one is never looser than the exact.
+// Limiter case L28.
 func TestWindowEdge(t *testing.T) {
 	check(t, figuresOf(t, "window-edge", Options{}), func(j *judge) {
 		j.band("fixed", "most_in_200ms", 240, 240)
@@ -323,6 +325,7 @@ func TestReplicas(t *testing.T) {
 
 // A wall clock that steps forward admits a burst extra, one that steps back stalls for an hour;
 // the monotonic one knows of neither.
+// Limiter case L2.
 func TestClockStep(t *testing.T) {
 	check(t, figuresOf(t, "clock-step", Options{}), func(j *judge) {
 		j.band("forward wall", "most_in_200ms", 200, 202)

@@ -294,6 +294,8 @@ func seriesOf(group string, f *sim.Figures, g *sim.Group) []Series {
 	}
 }
 
+const curvePoints = 500 // of a curve in a picture: more cannot be told apart
+
 var limiterNames = []string{"offered", "admitted", "denied", "budget", "over_admission", "most_in_window", "most_in_200ms", "stall_s"}
 
 func (s *Scenario) runLimiter(x *row, o *Options) (*Row, error) {
@@ -328,7 +330,9 @@ func (s *Scenario) runLimiter(x *row, o *Options) (*Row, error) {
 	}}
 	admitted := Series{XAxis: "time, s", YAxis: "requests admitted so far"}
 	for i, at := range p.Admitted {
-		admitted.X, admitted.Y = append(admitted.X, at.Seconds()), append(admitted.Y, float64(i+1))
+		if i%(len(p.Admitted)/curvePoints+1) == 0 {
+			admitted.X, admitted.Y = append(admitted.X, at.Seconds()), append(admitted.Y, float64(i+1))
+		}
 	}
 	row.Series = append(row.Series, admitted)
 	return row, nil

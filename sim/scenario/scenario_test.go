@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlane-dev/fairlane/sim"
 )
 
 const good = `
@@ -244,5 +246,31 @@ func TestEqualDefaultsAsTheService(t *testing.T) {
 	p := g.profile()
 	if p.Cap != 16 || p.Timeout != 15*time.Second || p.Horizon != 72*time.Hour || p.NoBudget || p.Breaker.Off || !p.Rate.IsUnlimited() {
 		t.Errorf("%+v", p)
+	}
+}
+
+// Whoever drives a scenario himself gets the setup that Run uses.
+func TestSetupIsThatOfARow(t *testing.T) {
+	s, err := Parse("mine.yaml", []byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	setup, err := s.Setup("two", "other", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := sim.Run(setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Run(Options{Seed: 1, Only: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Jain != r.Rows[1].Figures["jain"] || f.Groups[0].Attempts != uint64(r.Rows[1].Figures["a_attempts"]) {
+		t.Error("it runs differently")
+	}
+	if _, err := s.Setup("", "other", 1); err == nil {
+		t.Error("a table that does not exist")
 	}
 }

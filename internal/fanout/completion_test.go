@@ -1,0 +1,70 @@
+package fanout
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/internal/delivery"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+)
+
+// Row C13. What became of a trigger is derived from the ledger, for each subscription, wherever its delivery has
+// moved; it is complete when nothing goes on by itself.
+func TestCompletionIsDerivedFromTheLedger(t *testing.T) {
+	b := start(t, nil)
+	b.tenant("acme")
+	good, bad := b.subscribe("acme", "good", journal.Limits{}), b.subscribe("acme", "bad", journal.Limits{})
+	waits := b.subscribe("acme", "waits", journal.Limits{Rate: "0"})
+	b.answers("bad", func(int, *delivery.Request) delivery.Outcome { return rejected() })
+	receipt := b.post(1, "acme")[0]
+	b.until(good, "delivery", delivered(1))
+	b.until(bad, "death", func(s LaneStatus) bool { return s.Counters.Dead == 1 })
+	b.until(waits, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 1 })
+	fates := func(when string, complete bool, want map[string]journal.Kind) {
+		t.Helper()
+		var c Completion
+		var err error
+		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); <-time.After(time.Millisecond) {
+			if c, err = b.Completion(t.Context(), receipt.ID); err != nil {
+				t.Fatal(err)
+			}
+			if same(c.Fates, want) {
+				break
+			}
+		}
+		all := true
+		for i := range c.Fates {
+			all = all && c.Fates[i].Settled()
+		}
+		if !same(c.Fates, want) || all != complete || !c.Whole || c.Trigger.Position != receipt.Position {
+			t.Errorf("%s: %+v, complete %v", when, c.Fates, all)
+		}
+	}
+	fates("at once", false, map[string]journal.Kind{good: journal.Delivered, bad: journal.Dead, waits: journal.Parked})
+	b.moveEverything()
+	b.crash()
+	b.answers("bad", nil)
+	b.replay(Selection{Subscription: bad})
+	b.until(bad, "delivery", delivered(1))
+	fates("after a replay from HELD", false, map[string]journal.Kind{good: journal.Delivered, bad: journal.Delivered, waits: journal.Parked})
+	if err := b.DeleteSubscription(t.Context(), waits); err != nil {
+		t.Fatal(err)
+	}
+	fates("after a delete", true, map[string]journal.Kind{good: journal.Delivered, bad: journal.Delivered, waits: journal.Cancelled})
+	if _, err := b.Completion(t.Context(), "msg_pnothing"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("of nothing: %v", err)
+	}
+}
+
+func same(fates []Fate, want map[string]journal.Kind) bool {
+	if len(fates) != len(want) {
+		return false
+	}
+	for _, d := range fates {
+		if want[d.Subscription] != d.Kind {
+			return false
+		}
+	}
+	return true
+}

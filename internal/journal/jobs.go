@@ -1,0 +1,200 @@
+package journal
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Job is a replay of dead letters: what it selects, and whether it goes on. What became of the
+// deliveries that it took is counted in OUTCOMES (JobCount); Count is the last word of a job that has ended.
+type Job struct {
+	ID      string    `json:"id"`     // rpl_...
+	Number  uint32    `json:"number"` // dense, from 1
+	Created time.Time `json:"created"`
+
+	// The selection: dead letters of one subscription, or of all of one tenant, that died before Bound.
+	Tenant       string    `json:"tenant"` // also with a subscription: its own
+	Subscription string    `json:"subscription,omitempty"`
+	Reasons      []string  `json:"reasons,omitempty"` // none: all
+	Since        time.Time `json:"since,omitzero"`    // accepted at or after; zero: no bound
+	Until        time.Time `json:"until,omitzero"`    // accepted before
+	Bound        int64     `json:"bound"`             // anchored wall ms
+
+	Rate     string    `json:"rate,omitempty"` // slower than the lane's own; "": that
+	Selected uint64    `json:"selected"`       // how many the selection had at the start
+	State    string    `json:"state"`          // running, cancelled, done
+	Changed  time.Time `json:"changed"`
+	Count    JobCount  `json:"count"`
+}
+
+// States of a job.
+const (
+	JobRunning   = "running"
+	JobCancelled = "cancelled" // takes no more; may be resumed
+	JobDone      = "done"
+)
+
+const (
+	jobsBucket = "JOBS"
+	jobsMost   = 1000 // the oldest that have ended are forgotten
+)
+
+// jobs keeps replays in a KV bucket of their own, which is made with the first. Safe for concurrent use.
+type jobs struct {
+	link *link
+	turn chan struct{} // one token: its holder writes
+
+	mu       sync.Mutex
+	kv       jetstream.KeyValue // nil: no bucket yet
+	byNumber map[uint32]Job
+	last     uint32
+}
+
+func openJobs(ctx context.Context, l *link) (*jobs, error) {
+	s := &jobs{link: l, turn: make(chan struct{}, 1), byNumber: make(map[uint32]Job)}
+	kv, err := l.js.KeyValue(ctx, jobsBucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return s, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("journal: jobs: %w", err)
+	}
+	s.kv = kv
+	return s, s.load(ctx)
+}
+
+func (s *jobs) load(ctx context.Context) error {
+	w, err := s.kv.WatchAll(ctx, jetstream.IgnoreDeletes())
+	if err != nil {
+		return fmt.Errorf("journal: jobs: %w", err)
+	}
+	defer func() { _ = w.Stop() }() // what is read is read
+	for {
+		select {
+		case e, ok := <-w.Updates():
+			if !ok {
+				return fmt.Errorf("%w: the jobs' reader has ended", ErrUnavailable)
+			}
+			if e == nil {
+				return nil
+			}
+			var job Job
+			if err := json.Unmarshal(e.Value(), &job); err != nil || jobKey(job.Number) != e.Key() {
+				return fmt.Errorf("%w: record %s of a job", ErrDamaged, e.Key())
+			}
+			s.byNumber[job.Number] = job
+			s.last = max(s.last, job.Number)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func jobKey(n uint32) string { return "job." + strconv.FormatUint(uint64(n), 10) }
+
+// Jobs returns the replays, the oldest first.
+func (j *Journal) Jobs() []Job {
+	s := j.jobs
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Values(s.byNumber), func(a, b Job) int { return cmp.Compare(a.Number, b.Number) })
+}
+
+// Job returns the replay with that id, and reports whether there is one.
+func (j *Journal) Job(id string) (Job, bool) {
+	for _, job := range j.Jobs() {
+		if job.ID == id {
+			return job, true
+		}
+	}
+	return Job{}, false
+}
+
+// PutJob stores a new job (Number 0: ID, Number and Created are given) or a changed one, and returns when
+// that is durable. ErrUnavailable is in doubt.
+func (j *Journal) PutJob(ctx context.Context, job Job) (Job, error) {
+	s := j.jobs
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return Job{}, ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), registryPatience)
+	defer cancel()
+	job.Changed = createdNow()
+	if job.Number == 0 {
+		s.mu.Lock()
+		s.last++ // never given again, also when the write is in doubt
+		job.Number = s.last
+		s.mu.Unlock()
+		job.ID, job.Created = randomID("rpl_"), job.Changed
+	}
+	if err := s.store(ctx, job); err != nil {
+		return Job{}, err
+	}
+	s.mu.Lock()
+	s.byNumber[job.Number] = job
+	s.mu.Unlock()
+	s.forget(ctx)
+	return job, nil
+}
+
+// store is called by the holder of the turn.
+func (s *jobs) store(ctx context.Context, job Job) error {
+	value, err := json.Marshal(&job)
+	if err != nil {
+		return err
+	}
+	if s.kv == nil {
+		s.kv, err = s.link.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: jobsBucket, Storage: jetstream.FileStorage, History: 1, MaxValueSize: maxRecord,
+		})
+		if err == nil {
+			err = s.link.names.syncAll()
+		}
+		if err != nil {
+			s.kv = nil
+			return inDoubt(err)
+		}
+	}
+	if _, err := s.kv.Put(ctx, jobKey(job.Number), value); err != nil {
+		return inDoubt(err)
+	}
+	if err := s.link.names.sync(); err != nil {
+		return inDoubt(err)
+	}
+	return nil
+}
+
+// forget removes the oldest that have ended, where there are too many.
+func (s *jobs) forget(ctx context.Context) {
+	s.mu.Lock()
+	var ended []uint32
+	for n, job := range s.byNumber {
+		if job.State == JobDone {
+			ended = append(ended, n)
+		}
+	}
+	over := len(s.byNumber) - jobsMost
+	s.mu.Unlock()
+	slices.Sort(ended)
+	for _, n := range ended[:max(0, min(over, len(ended)))] {
+		if s.kv.Purge(ctx, jobKey(n)) != nil {
+			return // the next one tries again
+		}
+		s.mu.Lock()
+		delete(s.byNumber, n)
+		s.mu.Unlock()
+	}
+}

@@ -1,0 +1,200 @@
+package server
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// fickle is an endpoint whose answer can be changed.
+type fickle struct {
+	url    string
+	status atomic.Int64
+	seen   atomic.Int64
+}
+
+func newFickle(t *testing.T, status int) *fickle {
+	t.Helper()
+	f := &fickle{}
+	f.status.Store(int64(status))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		f.seen.Add(1)
+		w.WriteHeader(int(f.status.Load()))
+	}))
+	t.Cleanup(srv.Close)
+	f.url = srv.URL
+	return f
+}
+
+// deadAndReplayed makes a subscription of acme with n dead letters.
+func (s *service) dead(to *fickle, n int) (sub string, ids []string) {
+	s.t.Helper()
+	sub = s.subscribe("acme", to.url, "").ID
+	for i := range n {
+		r, _ := receiptOf(s.t, s.must(202, s.post("acme", fmt.Sprintf(`{"n":%d}`, i), "Content-Type: application/json")))
+		ids = append(ids, r.ID)
+	}
+	until(s.t, "all dead", func() bool { return s.laneOf(sub).Account.Dead == uint64(n) })
+	return sub, ids
+}
+
+func (s *service) replayIs(id, state string) replayView {
+	s.t.Helper()
+	var v replayView
+	until(s.t, state, func() bool {
+		s.must(200, s.do("GET", "/v1/replays/"+id, nil)).into(s.t, &v)
+		return v.State == state
+	})
+	return v
+}
+
+func TestDeadLettersAreListedShownReplayedAndPurged(t *testing.T) {
+	s := start(t, "", nil)
+	s.tenant("acme")
+	to := newFickle(t, 422)
+	sub, ids := s.dead(to, 5)
+	var p page[deadView]
+	for _, path := range []string{"/v1/dead", "/v1/dead?tenant=acme&subscription=" + sub, "/v1/subscriptions/" + sub + "/dead?reason=rejected,expired"} {
+		s.must(200, s.do("GET", path, nil)).into(t, &p)
+		if len(p.Items) != 5 || p.Next != "" {
+			t.Fatalf("%s: %d items, next %q", path, len(p.Items), p.Next)
+		}
+	}
+	d := p.Items[0]
+	if !slices.Contains(ids, d.Trigger) || d.Subscription != sub || d.Tenant != "acme" || d.Topic != "a.b" || d.Bytes != 7 || d.Reason != "rejected" ||
+		d.Class != "endpoint" || d.FirstReason != "rejected" || d.Deaths != 1 || d.Attempts != 1 || d.Replays != 0 || time.Since(d.Died) > time.Minute {
+		t.Errorf("%+v", d)
+	}
+	var got []string
+	for after := ""; ; after = "&after=" + p.Next {
+		p = page[deadView]{}
+		s.must(200, s.do("GET", "/v1/dead?limit=2"+after, nil)).into(t, &p)
+		for _, i := range p.Items {
+			got = append(got, i.Trigger)
+		}
+		if p.Next == "" {
+			break
+		}
+	}
+	if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(ids))) { // two may die in another order than they came
+		t.Errorf("paged %v, want %v", got, ids)
+	}
+	for _, name := range []string{d.Trigger, fmt.Sprint(d.Position)} {
+		var v deadLetterView
+		s.must(200, s.do("GET", "/v1/subscriptions/"+sub+"/dead/"+name, nil)).into(t, &v)
+		payload, _ := base64.StdEncoding.DecodeString(v.Payload)
+		want := fmt.Sprintf(`{"n":%d}`, slices.Index(ids, d.Trigger))
+		if string(payload) != want || v.Headers["Content-Type"] != "application/json" || v.Headers["webhook-id"] != d.Trigger || !v.HistoryWhole ||
+			len(v.History) != 1 || v.History[0].Kind != "dead" || v.History[0].Status != 422 {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+	var dry, run replayView
+	s.must(200, s.do("POST", "/v1/replays", strings.NewReader(`{"subscription":"`+sub+`","dry_run":true}`))).into(t, &dry)
+	if dry.Selected != 5 || !dry.DryRun || dry.ID != "" {
+		t.Errorf("dry run %+v", dry)
+	}
+	s.must(204, s.do("DELETE", "/v1/subscriptions/"+sub+"/dead/"+ids[4], nil))
+	s.must(404, s.do("DELETE", "/v1/subscriptions/"+sub+"/dead/"+ids[4], nil))
+	to.status.Store(200)
+	a := s.must(201, s.do("POST", "/v1/replays", strings.NewReader(`{"subscription":"`+sub+`"}`)))
+	a.into(t, &run)
+	if a.header.Get("Location") != "/v1/replays/"+run.ID || run.Selected != 4 || run.Tenant != "acme" {
+		t.Errorf("%+v", run)
+	}
+	if v := s.replayIs(run.ID, "done"); v.Delivered != 4 || v.Taken != 4 || v.Left+v.Skipped+v.Waiting+v.DiedAgain+v.Cancelled != 0 {
+		t.Errorf("%+v", v)
+	}
+	s.must(409, s.do("POST", "/v1/replays/"+run.ID+"/resume", nil))
+	var list page[replayView]
+	s.must(200, s.do("GET", "/v1/replays?tenant=acme", nil)).into(t, &list)
+	if len(list.Items) != 1 || list.Items[0].ID != run.ID {
+		t.Errorf("%+v", list)
+	}
+	want := account{Offered: 5, Delivered: 4, Cancelled: 1, Balanced: true}
+	until(t, "the account", func() bool { return s.laneOf(sub).Account == want })
+	var fate completionView
+	until(t, "what became of the first", func() bool {
+		s.must(200, s.do("GET", "/v1/triggers/"+ids[0], nil)).into(t, &fate)
+		return len(fate.Fates) == 1 && fate.Fates[0].State == "delivered"
+	})
+	if !fate.Complete || !fate.Whole || fate.ID != ids[0] || fate.Topic != "a.b" {
+		t.Errorf("%+v", fate)
+	}
+	s.must(404, s.do("GET", "/v1/triggers/msg_pnone", nil))
+	var purged purgeView
+	s.must(200, s.do("POST", "/v1/dead/purge", strings.NewReader(`{"tenant":"acme","dry_run":true}`))).into(t, &purged)
+	if purged.Purged != 0 || !purged.DryRun {
+		t.Errorf("%+v", purged)
+	}
+}
+
+// A filter that nobody knows is refused, not ignored: ignored, it would mean everything.
+//
+// Field case 52.
+func TestUnknownFiltersAreRefused(t *testing.T) {
+	s := start(t, "", nil)
+	s.tenant("acme")
+	sub := s.subscribe("acme", "http://127.0.0.1:1/", "").ID
+	for _, c := range []struct {
+		status            int
+		path, body, field string
+	}{
+		{422, "/v1/replays", `{"subscription":"` + sub + `","topic":"x"}`, "topic"},
+		{422, "/v1/replays", `{"subscription":"` + sub + `","reasons":["nonsense"]}`, "reasons"},
+		{422, "/v1/replays", `{"subscription":"` + sub + `","reasons":["rate"]}`, "reasons"},
+		{422, "/v1/replays", `{"subscription":"` + sub + `","since":"yesterday"}`, "since"},
+		{422, "/v1/replays", `{"subscription":"` + sub + `","since":"2026-01-02T00:00:00Z","until":"2026-01-01T00:00:00Z"}`, "until"},
+		{422, "/v1/replays", `{"subscription":"` + sub + `","rate":"15"}`, "rate"},
+		{422, "/v1/replays", `{}`, "subscription"},
+		{422, "/v1/dead/purge", `{"subscription":"` + sub + `","rate":"15/s"}`, "rate"},
+		{422, "/v1/dead/purge", `{}`, "subscription"},
+		{404, "/v1/replays", `{"subscription":"sub_none"}`, ""},
+		{404, "/v1/replays", `{"subscription":"` + sub + `","tenant":"other"}`, ""},
+		{404, "/v1/replays/rpl_none/cancel", ``, ""},
+		{404, "/v1/triggers/msg_pnone/resend", `{"subscriptions":["` + sub + `"]}`, ""},
+		{404, "/v1/triggers/77/resend", `{"subscriptions":["sub_none"]}`, ""},
+		{422, "/v1/triggers/77/resend", `{"subscriptions":[]}`, "subscriptions"},
+	} {
+		a := s.do("POST", c.path, strings.NewReader(c.body))
+		if p := a.problem(t); a.status != c.status || p.Field != c.field {
+			t.Errorf("%s %s: %d, field %q, want %d, %q: %s", c.path, c.body, a.status, p.Field, c.status, c.field, a.body)
+		}
+	}
+	for _, q := range []string{"topic=x", "reason=x", "since=now", "until=1", "tenant=/", "after=x", "limit=0", "reason=rejected&reason=expired"} {
+		a := s.do("GET", "/v1/dead?"+q, nil)
+		if p := a.problem(t); a.status != 400 || p.Field != strings.SplitN(q, "=", 2)[0] {
+			t.Errorf("%s: %d %s", q, a.status, a.body)
+		}
+	}
+}
+
+func TestAResendIsAnActOfItsOwn(t *testing.T) {
+	s := start(t, "", nil)
+	s.tenant("acme")
+	to := newFickle(t, 200)
+	sub := s.subscribe("acme", to.url, "").ID
+	for _, key := range []string{"", "Idempotency-Key: k1"} {
+		before := s.laneOf(sub).Account.Delivered
+		r, _ := receiptOf(t, s.must(202, s.post("acme", "x", key)))
+		until(t, "delivered", func() bool { return s.laneOf(sub).Account.Delivered == before+1 })
+		body := `{"subscriptions":["` + sub + `"]}`
+		for i, name := range []string{r.ID, fmt.Sprint(r.Position)} {
+			var v resentView
+			s.must(202, s.do("POST", "/v1/triggers/"+name+"/resend", strings.NewReader(body))).into(t, &v)
+			if v.Position != uint64(r.Position) {
+				t.Errorf("%+v", v)
+			}
+			until(t, "delivered again", func() bool { a := s.laneOf(sub).Account; return a.Delivered == before+uint64(i)+2 && a.Balanced })
+		}
+	}
+	if n := to.seen.Load(); n != 6 {
+		t.Errorf("%d requests, want 6", n)
+	}
+}

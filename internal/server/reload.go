@@ -1,0 +1,57 @@
+package server
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/fairlane-dev/fairlane/internal/fanout"
+)
+
+// fixed are the settings that need a restart, by their names in the file.
+var fixed = []struct {
+	name string
+	same func(a, b *Config) bool
+}{
+	{"server.listen", func(a, b *Config) bool { return a.Listen == b.Listen }},
+	{"server.tls", func(a, b *Config) bool { return a.Cert == b.Cert && a.Key == b.Key }},
+	{"server.admin_key", func(a, b *Config) bool { return a.AdminKey == b.AdminKey }},
+	{"server.stop_grace", func(a, b *Config) bool { return a.StopGrace == b.StopGrace }},
+	{"server.max_body", func(a, b *Config) bool { return a.MaxBody == b.MaxBody }},
+	{"server.open_metrics", func(a, b *Config) bool { return a.OpenMetrics == b.OpenMetrics }},
+	{"data.dir", func(a, b *Config) bool { return a.Dir == b.Dir }},
+	{"data.max_bytes", func(a, b *Config) bool { return a.MaxBytes == b.MaxBytes }},
+	{"data.ballast", func(a, b *Config) bool { return a.Ballast == b.Ballast }},
+	{"data.secret_key", func(a, b *Config) bool { return bytes.Equal(a.SecretKey, b.SecretKey) }},
+	{"data.previous_secret_keys", func(a, b *Config) bool { return slices.EqualFunc(a.PreviousKeys, b.PreviousKeys, bytes.Equal) }},
+	{"retention.history", func(a, b *Config) bool { return a.History == b.History }},
+	{"delivery.network.proxy", func(a, b *Config) bool { return a.Proxy == b.Proxy && a.ProxyUser == b.ProxyUser }},
+	{"delivery.tls", func(a, b *Config) bool { return a.ClientCert == b.ClientCert && a.ClientKey == b.ClientKey }},
+}
+
+// Reload puts into force what can change while the service runs: capacity, tiers, retries, budgets,
+// breakers, timeouts, allowed addresses, envelopes, how long dead letters are kept. All of it is
+// checked before any is; an error changes nothing. restart names what c changes and only a restart
+// will: those settings stay as they are. What neither the file nor a flag says (Logger, Observe,
+// Sender) is not looked at.
+func (r *Running) Reload(c Config) (restart []string, err error) {
+	r.reload.Lock()
+	defer r.reload.Unlock()
+	c = c.withDefaults()
+	for _, f := range fixed {
+		if !f.same(&r.config, &c) {
+			restart = append(restart, f.name)
+		}
+	}
+	err = r.fanout.Reconfigure(fanout.Settings{
+		Slots: c.Engine.Slots, Profile: c.Profile, Tiers: c.Tiers, KeepDead: c.KeepDead, Envelopes: c.Envelopes,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("server: nothing was changed: %w", err)
+	}
+	r.allow(c.Allow)
+	r.server.tiers.Store(&c.Tiers)
+	r.config.Engine, r.config.Profile, r.config.Tiers, r.config.KeepDead, r.config.Envelopes, r.config.Allow =
+		c.Engine, c.Profile, c.Tiers, c.KeepDead, c.Envelopes, c.Allow
+	return restart, nil
+}
