@@ -64,8 +64,9 @@ retention: {history: 1d, dead: 1d}
 server: {tls: {cert: c, key: k}, admin_key: "${K}"}
 data: {secret_key: "${S}", previous_secret_keys: ["${S}"]}
 delivery: {network: {proxy: "http://p:1", proxy_user: "${U}"}, tls: {cert: c, key: k}}
+nats: {urls: ["nats://n:1"], credentials: c, user: u, password: "${U}", tls: {ca: a, cert: c, key: k}}
 envelopes: {name: {schema: s, content_type: a/b, template: "{payload}"}}
-tiers: {default: {rate: 10/s, burst: 5, inbound: {rate: 10/s, burst: 5, share: 1}}}
+tiers: {default: {rate: 10/s, burst: 5, cap_auto: {min: 1, max: 5}, inbound: {rate: 10/s, burst: 5, share: 1}}}
 `
 
 func testEnv(name string) (string, bool) {

@@ -132,6 +132,9 @@ type Lane struct {
 	Stopped      int     `json:"stopped,omitempty"` // queues of an ordered lane behind a dead letter
 	MeanSlotMS   float64 `json:"mean_slot_ms"`
 	P99MS        float64 `json:"p99_ms"`
+
+	RecommendedCap       int    `json:"recommended_cap,omitempty"` // by Little's law; 0: too little was measured
+	RecommendedCapReason string `json:"recommended_cap_reason"`
 }
 
 // Account is an account and those of its tenants.

@@ -3,13 +3,16 @@ package engine
 import (
 	"math"
 	"time"
+
+	"github.com/fairlane-dev/fairlane/retry"
 )
 
 // counters returns the lane's account.
-func (l *lane) counters() Counters {
+func (e *Engine) counters(id uint32) Counters {
+	l, lost := e.lanes.at(id), e.lost.at(id)
 	return Counters{
 		Offered: l.offered, Delivered: l.delivered, Dead: uint64(l.dead),
-		Cancelled: l.cancelled, Dropped: l.dropped,
+		Cancelled: lost.cancelled, Dropped: lost.dropped,
 		Parked: uint64(l.parked), InFlight: uint64(l.inFlight),
 	}
 }
@@ -38,7 +41,7 @@ func (e *Engine) view(now time.Duration, id uint32) LaneView {
 	x := e.spot(now, id)
 	l := x.l
 	v := LaneView{
-		Lane: LaneID(id), Tenant: l.tenant, Host: l.host, Counters: l.counters(),
+		Lane: LaneID(id), Tenant: l.tenant, Host: l.host, Counters: e.counters(id),
 		Waiting: Backlog{
 			Count: l.waiting, HeadDue: l.headDue, HeadBorn: l.headBorn,
 			HeadAttempt: l.headAttempt, HeadCost: l.headCost,
@@ -58,9 +61,21 @@ func (e *Engine) view(now time.Duration, id uint32) LaneView {
 	if !v.Removed {
 		v.Tokens = x.rate().Left(x.level(), now)
 		v.Offered = l.window.Offered(now, x.p.Budget.HalfLife)
+		v.Budget, v.Failing = 1, failureRatio(&l.window)
+		if !x.p.NoBudget {
+			v.Budget = x.p.Budget.Fill(&l.window, now)
+		}
 		v.Blocked, v.Until = e.blocked(&x)
 	}
 	return v
+}
+
+// failureRatio is the share of failures in what the breaker counts; both decay alike.
+func failureRatio(w *retry.Window) float64 {
+	if calls := w.Calls(); calls > 0 {
+		return float64(w.Failures) / calls
+	}
+	return 0
 }
 
 // blocked says why the lane's head does not go now.

@@ -85,6 +85,7 @@ func newRoot() *cobra.Command {
 		newGateCmd(),
 		newBenchCmd(),
 		newPlanCmd(),
+		newRepairCmd(),
 		newSimCmd(),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

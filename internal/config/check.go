@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"math"
 	"net"
+	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -17,6 +19,7 @@ func (r *reader) check() {
 	if (c.Server.Cert == "") != (c.Server.Key == "") {
 		r.at("server.tls", "needs both cert and key")
 	}
+	r.checkNATS(&c.NATS)
 	if (c.Delivery.Cert == "") != (c.Delivery.Key == "") {
 		r.at("delivery.tls", "needs both cert and key")
 	}
@@ -41,8 +44,29 @@ func (r *reader) check() {
 	}
 }
 
+func (r *reader) checkNATS(n *NATS) {
+	if len(n.URLs) == 0 {
+		if n.Credentials+n.User+n.Password.Name+n.CA+n.Cert+n.Key != "" || n.Few || n.Replicas != 3 {
+			r.at("nats", "needs urls")
+		}
+		return
+	}
+	if n.Replicas < 3 && !n.Few {
+		r.at("nats.replicas", "must be at least 3, unless nats.few_replicas is true: with fewer, one lost server loses what was acknowledged")
+	}
+	if (n.Cert == "") != (n.Key == "") {
+		r.at("nats.tls", "needs both cert and key, or neither")
+	}
+	if (n.User == "") != (n.Password.Name == "") {
+		r.at("nats.user", "needs nats.password, and the other way round")
+	}
+}
+
 func (r *reader) checkTier(at string, t *Tier) {
 	r.checkRate(at, t.Rate, &t.Burst)
+	if t.CapAuto.Max < t.CapAuto.Min {
+		r.at(at+".cap_auto.max", "must be at least cap_auto.min")
+	}
 	if t.Inbound.Rate == "" && t.Inbound.Burst != 0 {
 		r.at(at+".inbound.burst", "needs inbound.rate")
 	}
@@ -69,20 +93,6 @@ func (r *reader) checkRate(at, rate string, burst *int64) {
 	}
 }
 
-// at reports a rule broken by the field or section at path, in the line of what stands
-// nearest to it.
-func (r *reader) at(path, rule string) {
-	near := path
-	for i := len(near); i > 0; i = strings.LastIndexByte(near, '.') {
-		near = near[:i]
-		if p, stands := r.lines[near]; stands {
-			r.problem(p, path, rule)
-			return
-		}
-	}
-	r.problem(place{}, path, rule)
-}
-
 func notEmpty(s string) bool { return s != "" && len(s) < 4096 }
 
 // isProxy takes an http URL of a host and a port, and nothing more of one.
@@ -104,6 +114,11 @@ func isHostPort(s string) bool {
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
 	return err == nil
+}
+
+func isNATS(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "nats" || u.Scheme == "tls") && u.User == nil && isHostPort(u.Host) && u.Hostname() != "" && u.Path == "" && u.RawQuery == "" && u.Fragment == ""
 }
 
 func isAdminKey(s string) bool {
@@ -129,3 +144,7 @@ func perSecond(rate string) int64 {
 	}
 	return int64(max(1, math.Ceil(r.PerSecond())))
 }
+
+var tenantForm = regexp.MustCompile(`\A([A-Za-z0-9_][A-Za-z0-9._:@-]{0,127})?\z`)
+
+func isTenantOrNone(s string) bool { return tenantForm.MatchString(s) }

@@ -168,8 +168,8 @@ func (f *Fanout) cancelLane(s journal.Subscription, p journal.Position) (journal
 	defer f.mu.Unlock()
 	l := f.index.lanes[s.Lane]
 	l.sub = s
-	mark := f.journal.Record(journal.Record{
-		Kind: journal.LaneCancelled, Partition: l.part, Lane: l.id, Position: p,
+	mark := f.write(journal.Record{
+		Kind: journal.LaneCancelled, Reason: engine.Deleted, Partition: l.part, Lane: l.id, Position: p,
 		N: uint32(l.backlog.len()), At: f.clock.wall(f.clock.now()),
 	})
 	err := f.removeLane(l)

@@ -53,15 +53,15 @@ type Registry struct {
 	floor         Position
 }
 
+var registryConfig = jetstream.KeyValueConfig{Bucket: registryBucket, Storage: jetstream.FileStorage, History: 1, MaxValueSize: 2 * maxRecord}
+
 // openRegistry loads the bucket, creating it where it is missing, and completes the changes that a
 // crash has cut off between the record and its marker; mark appends a marker to TRIGGERS and returns
 // when it is durable.
 func openRegistry(ctx context.Context, js jetstream.JetStream, box *secretBox, mark func(context.Context, Marker) (Position, error)) (*Registry, error) {
 	kv, err := js.KeyValue(ctx, registryBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: registryBucket, Storage: jetstream.FileStorage, History: 1, MaxValueSize: 2 * maxRecord,
-		})
+		kv, err = js.CreateKeyValue(ctx, registryConfig)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("journal: registry: %w", err)

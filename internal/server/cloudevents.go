@@ -53,6 +53,8 @@ func (e *event) attribute(name string) string {
 // ingestEvents takes CloudEvents: POST /v1/triggers, structured, batched or binary.
 func (s *Server) ingestEvents(w http.ResponseWriter, r *http.Request) (err error) {
 	defer func(start time.Time) { s.metrics.posted(start, err) }(time.Now())
+	r, end := s.trace.ingest(r)
+	defer func() { end(err) }()
 	if s.stopping.Load() {
 		return fanout.ErrStopped
 	}
@@ -298,7 +300,7 @@ func (s *Server) eventTrigger(r *http.Request, e *event, path, key, at string) (
 	e.attributes = append(e.attributes, more...)
 	e.check(o)
 	t := &journal.Trigger{Topic: cmp.Or(path, e.attribute("type")), ContentType: e.contentType, Producer: c.id, Key: key, Payload: e.data, Attributes: e.attributes}
-	if _, test := topic.TestOf(t.Topic); path == "" && (test || !topic.Valid(t.Topic)) {
+	if path == "" && (topic.Own(t.Topic) || !topic.Valid(t.Topic)) {
 		o.bad("type", "must be a topic: "+topic.Rule)
 	}
 	if len(o.problems) > 0 {

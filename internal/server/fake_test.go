@@ -25,6 +25,7 @@ type fake struct {
 	write    error // of every change of the registry
 	over     map[string]time.Duration
 	lanes    []fanout.LaneStatus
+	figure   []fanout.LaneFigures
 	all      []fanout.TenantStatus
 	stats    fanout.Stats
 
@@ -71,7 +72,15 @@ func (f *fake) Lanes() []fanout.LaneStatus                                { retu
 func (f *fake) Lane(string) (fanout.LaneStatus, bool) {
 	panic("a value that quotes https://h.test/SECRETPATH")
 }
-func (f *fake) Tenants() []fanout.TenantStatus           { return f.all }
+func (f *fake) Tenants() []fanout.TenantStatus { return f.all }
+func (f *fake) Figures() ([]fanout.LaneFigures, engine.Counters) {
+	var sum engine.Counters
+	for i := range f.figure {
+		sum = sum.Plus(f.figure[i].Counters)
+	}
+	return f.figure, sum
+}
+func (f *fake) LookNear() error                          { return nil }
 func (f *fake) Stats() fanout.Stats                      { return f.stats }
 func (f *fake) Pressure(id string) (time.Duration, bool) { d, over := f.over[id]; return d, over }
 func (f *fake) Ready() error                             { return f.ready }
