@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlane-dev/fairlane/admit"
 	"github.com/fairlane-dev/fairlane/fair"
+	"github.com/fairlane-dev/fairlane/internal/strictyaml"
 	"github.com/fairlane-dev/fairlane/limit"
 )
 
@@ -79,13 +80,13 @@ func Parse(name string, data []byte, env Env) (*File, error) {
 	if env == nil {
 		env = os.LookupEnv
 	}
-	r := &reader{file: name, env: env, lines: map[string]int{}}
+	r := &reader{Reader: strictyaml.Reader{File: name}, env: env}
 	f := &File{}
 	if top := r.root(data); top != nil {
 		f.read(r, top)
 	}
-	if len(r.problems) > 0 {
-		return nil, r.sorted()
+	if len(r.Problems) > 0 {
+		return nil, r.Sorted()
 	}
 	return f, nil
 }
@@ -147,12 +148,12 @@ func (f *File) identity(top *section) {
 		jwt.text("audience", "what aud must hold", &id.Audience, notEmpty)
 		jwt.end()
 		if (id.JWTKeys == "") == (id.JWKS == "") {
-			top.r.at("identity.jwt", "needs keys (a file) or jwks (an address), one of them")
+			top.r.At("identity.jwt", "needs keys (a file) or jwks (an address), one of them")
 		}
 	}
 	s.end()
 	if id.KeyFile == "" && id.JWTKeys == "" && id.JWKS == "" && id.Anonymous == "" {
-		top.r.at("identity", "must say who callers are: keys, jwt, or the tier of anonymous ones")
+		top.r.At("identity", "must say who callers are: keys, jwt, or the tier of anonymous ones")
 	}
 }
 
@@ -179,7 +180,7 @@ func (f *File) redis(top *section) {
 	s.whole("replicas", 1, 10_000, &f.Redis.Replicas)
 	s.end()
 	if _, ok := s.nodes["url"]; !ok {
-		top.r.at("redis", "needs url")
+		top.r.At("redis", "needs url")
 	}
 }
 
@@ -207,7 +208,7 @@ type tier struct {
 func readTiers(r *reader, top *section) (tiers []tier) {
 	s, stands := top.sub("tiers")
 	if !stands {
-		r.at("tiers", "must name at least one tier")
+		r.At("tiers", "must name at least one tier")
 	}
 	for _, name := range s.names {
 		t := tier{Tier: admit.Tier{Name: name, Share: -1, Weight: 1}}
@@ -229,12 +230,12 @@ func readRate(s *section) (*admit.Spec, bool) {
 	asked := s.whole("burst", 1, limit.MaxTokens, &burst)
 	if !stands {
 		if asked {
-			s.r.at(s.field("burst"), "needs rate")
+			s.r.At(s.field("burst"), "needs rate")
 		}
 		return nil, false
 	}
 	text, is := textOf(n)
-	if v, number := wholeOf(n); number && v == 0 {
+	if v, number := strictyaml.Whole(n); number && v == 0 {
 		text, is = "0", true
 	}
 	if one, err := limit.ParseRate(text, 1); is && err == nil && !asked && !one.IsUnlimited() {
@@ -247,7 +248,7 @@ func readRate(s *section) (*admit.Spec, bool) {
 		if is {
 			rule += ": " + err.Error()
 		}
-		s.r.at(s.field("rate"), rule+found(n))
+		s.r.At(s.field("rate"), rule+strictyaml.Found(n))
 		return nil, false
 	case rate.IsUnlimited():
 		return nil, true
@@ -267,7 +268,7 @@ func (f *File) slots(r *reader, top *section, tiers []tier) {
 	f.Slots = fair.SlotLimits{Queue: 100, Waiters: 10_000}
 	f.Wait, f.Stall = time.Second, 30*time.Second
 	if !s.small("total", 1, 1_000_000, &f.Slots.Slots) {
-		r.at("slots.total", "must be a whole number from 1 to 1000000")
+		r.At("slots.total", "must be a whole number from 1 to 1000000")
 	}
 	get(s, "policy", "work-conserving, hard or shared", &f.Slots.Mode, modeOf)
 	s.small("queue", 0, 1_000_000, &f.Slots.Queue)
@@ -277,7 +278,7 @@ func (f *File) slots(r *reader, top *section, tiers []tier) {
 	s.end()
 	for _, t := range tiers {
 		if t.Share < 0 {
-			r.at("tiers."+t.Name, "lacks share: its slots at once, 0 for suspended")
+			r.At("tiers."+t.Name, "lacks share: its slots at once, 0 for suspended")
 		}
 	}
 }
@@ -305,7 +306,7 @@ func (f *File) tenants(r *reader, top *section, tiers []tier) {
 		n, _ := s.node(name)
 		t, _ := textOf(n)
 		if _, ok := known[t]; !ok {
-			r.at(s.field(name), "must name a tier of this file"+found(n))
+			r.At(s.field(name), "must name a tier of this file"+strictyaml.Found(n))
 		}
 		f.Tenants[name] = t
 		sum += known[t]
@@ -314,10 +315,10 @@ func (f *File) tenants(r *reader, top *section, tiers []tier) {
 	top.text("default_tier", "the name of a tier", &f.DefaultTier, admit.IsName)
 	for _, d := range []struct{ field, tier string }{{"default_tier", f.DefaultTier}, {"identity.anonymous", f.Identity.Anonymous}} {
 		if _, ok := known[d.tier]; d.tier != "" && !ok {
-			r.at(d.field, "must name a tier of this file")
+			r.At(d.field, "must name a tier of this file")
 		}
 	}
 	if f.Slots.Mode != fair.Shared && len(f.Tenants) > 0 && sum < f.Slots.Slots && f.DefaultTier == "" {
-		f.Warnings = append(f.Warnings, r.problem("slots.total", fmt.Sprintf("the shares of all tenants sum to %d, below %d slots: the rest is nobody's", sum, f.Slots.Slots)))
+		f.Warnings = append(f.Warnings, r.warning("slots.total", fmt.Sprintf("the shares of all tenants sum to %d, below %d slots: the rest is nobody's", sum, f.Slots.Slots)))
 	}
 }

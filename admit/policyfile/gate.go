@@ -27,22 +27,22 @@ func (f *File) gate(r *reader, top *section, tiers []tier) {
 		p.Name = name
 		c.Policies = append(c.Policies, p)
 		if p.Shared && f.Redis.URL == "" {
-			r.at(in.field("store"), "needs the section redis")
+			r.At(in.field("store"), "needs the section redis")
 		}
 		f.resolvable(r, in, &p)
 	}
 	s.end()
-	if len(r.problems) > 0 {
+	if len(r.Problems) > 0 {
 		return // what the gate would find in half of a file misleads
 	}
 	g, warnings, err := admit.NewGate(c)
 	if faults, ok := err.(admit.Faults); ok { //nolint:errorlint // NewGate returns no other
 		for _, p := range faults {
-			r.at(p.Field, p.Rule)
+			r.At(p.Field, p.Rule)
 		}
 	}
 	for _, w := range warnings {
-		f.Warnings = append(f.Warnings, r.problem(w.Field, w.Rule))
+		f.Warnings = append(f.Warnings, r.warning(w.Field, w.Rule))
 	}
 	f.Gate = g
 }
@@ -53,11 +53,11 @@ func (f *File) resolvable(r *reader, s *section, p *admit.Policy) {
 	credentials := id.KeyFile != "" || id.JWTKeys != "" || id.JWKS != ""
 	for _, part := range p.Key {
 		if (part == admit.ByTenant || part == admit.ByUser) && !credentials {
-			r.at(s.field("key"), "names "+part.String()+", which cannot be resolved: identity has neither keys nor jwt")
+			r.At(s.field("key"), "names "+part.String()+", which cannot be resolved: identity has neither keys nor jwt")
 		}
 	}
 	if p.Failed && !credentials {
-		r.at(s.field("credential"), "cannot be broken: identity has neither keys nor jwt")
+		r.At(s.field("credential"), "cannot be broken: identity has neither keys nor jwt")
 	}
 }
 
@@ -68,7 +68,7 @@ func readRoutes(top *section) (routes []admit.Route) {
 		route := admit.Route{Name: name}
 		in.texts("methods", "a list of methods in capitals", &route.Methods, func(m string) bool { return m != "" && m == strings.ToUpper(m) })
 		if !in.text("path", "a path such as /reports/*/rows or /files/**", &route.Path, notEmpty) {
-			in.r.at(in.path, "lacks path")
+			in.r.At(in.path, "lacks path")
 		}
 		in.whole("cost", 1, limit.MaxTokens, &route.Cost)
 		in.end()
@@ -86,7 +86,7 @@ func readPolicy(r *reader, s *section, tiers []tier) (p admit.Policy) {
 			p.Key = append(p.Key, part)
 		}
 	} else if _, stands := s.nodes["key"]; !stands {
-		r.at(s.path, "lacks key")
+		r.At(s.path, "lacks key")
 	}
 	p.Percent = 100
 	get(s, "mode", "enforce, observe, or a percentage such as 25%", &p.Percent, percentOf)
@@ -159,13 +159,13 @@ func readLimits(r *reader, s *section, p *admit.Policy, tiers []tier) {
 	in, each := s.sub("tiers")
 	switch n := count(byTier, some, each); {
 	case n != 1:
-		r.at(s.path, "must have one of: limits: tier; rate (and burst); limit (and window); tiers")
+		r.At(s.path, "must have one of: limits: tier; rate (and burst); limit (and window); tiers")
 	case byTier:
 		fromTiers(r, s, p, tiers)
 	case each:
 		readTierLimits(in, p, base)
 	case own == nil:
-		r.at(s.path, "must limit something: leave an unlimited policy out")
+		r.At(s.path, "must limit something: leave an unlimited policy out")
 	default:
 		p.Spec = *own
 	}
@@ -184,7 +184,7 @@ func fromTiers(r *reader, s *section, p *admit.Policy, tiers []tier) {
 	p.Tiers = map[string]*admit.Spec{}
 	for _, t := range tiers {
 		if !t.has {
-			r.at(s.field("limits"), "takes the rate of tier "+t.Name+", which has none")
+			r.At(s.field("limits"), "takes the rate of tier "+t.Name+", which has none")
 			continue
 		}
 		p.Tiers[t.Name] = t.rate
@@ -202,7 +202,7 @@ func readTierLimits(in *section, p *admit.Policy, base admit.Spec) {
 		one, _ := in.sub(name)
 		spec, ok := readLimit(one, base)
 		if !ok {
-			in.r.at(in.field(name), "must have rate or limit, or be the word unlimited")
+			in.r.At(in.field(name), "must have rate or limit, or be the word unlimited")
 		}
 		p.Tiers[name] = spec
 		one.end()
@@ -233,13 +233,13 @@ func readLimit(s *section, base admit.Spec) (*admit.Spec, bool) {
 	isWindow := s.whole("limit", 0, limit.MaxTokens, &spec.Limit)
 	switch {
 	case isRate && isWindow:
-		s.r.at(s.path, "must have rate or limit, not both")
+		s.r.At(s.path, "must have rate or limit, not both")
 	case isRate:
 		return rate, true
 	case !isWindow:
 		return nil, false
 	case base.Window == 0 && !s.r.broken("window"):
-		s.r.at(s.field("limit"), "needs window, a duration with a unit")
+		s.r.At(s.field("limit"), "needs window, a duration with a unit")
 	case base.Algorithm == admit.TokenBucket:
 		spec.Burst = spec.Limit
 	}
@@ -248,7 +248,7 @@ func readLimit(s *section, base admit.Spec) (*admit.Spec, bool) {
 
 // broken reports whether a field of that name was refused already.
 func (r *reader) broken(name string) bool {
-	for _, p := range r.problems {
+	for _, p := range r.Problems {
 		if strings.HasSuffix(p.Field, "."+name) {
 			return true
 		}

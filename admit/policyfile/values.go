@@ -1,14 +1,14 @@
 package policyfile
 
 import (
-	"math"
 	"net/netip"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/fairlane-dev/fairlane/internal/strictyaml"
 )
 
 // get reads one value with read, which reports whether it accepts it; rule
@@ -20,7 +20,7 @@ func get[T any](s *section, key, rule string, to *T, read func(ast.Node) (T, boo
 	}
 	v, ok := read(n)
 	if !ok {
-		s.r.at(s.field(key), "must be "+rule+found(n))
+		s.r.At(s.field(key), "must be "+rule+strictyaml.Found(n))
 		return false
 	}
 	*to = v
@@ -50,24 +50,10 @@ func (s *section) flag(key string, to *bool) {
 	})
 }
 
-func wholeOf(n ast.Node) (int64, bool) {
-	i, is := n.(*ast.IntegerNode)
-	if !is {
-		return 0, false
-	}
-	switch v := i.Value.(type) {
-	case int64:
-		return v, true
-	case uint64:
-		return int64(v), v <= math.MaxInt64
-	}
-	return 0, false
-}
-
 func (s *section) whole(key string, from, most int64, to *int64) bool {
 	rule := "a whole number from " + strconv.FormatInt(from, 10) + " to " + strconv.FormatInt(most, 10)
 	return get(s, key, rule, to, func(n ast.Node) (int64, bool) {
-		v, is := wholeOf(n)
+		v, is := strictyaml.Whole(n)
 		return v, is && v >= from && v <= most
 	})
 }
@@ -84,35 +70,17 @@ func (s *section) duration(key string, from, most time.Duration, to *time.Durati
 	rule := "a duration with a unit (25ms, 1s, 5m, 2h, 30d) from " + from.String() + " to " + most.String()
 	get(s, key, rule, to, func(n ast.Node) (time.Duration, bool) {
 		text, is := textOf(n)
-		d, ok := parseDuration(text)
-		return d, is && ok && d >= from && d <= most
+		d, err := strictyaml.ParseDuration(text)
+		return d, is && err == nil && d >= from && d <= most
 	})
-}
-
-func parseDuration(s string) (time.Duration, bool) {
-	if n, ok := strings.CutSuffix(s, "d"); ok {
-		days, err := strconv.ParseUint(n, 10, 16)
-		return time.Duration(days) * 24 * time.Hour, err == nil
-	}
-	d, err := time.ParseDuration(s)
-	return d, err == nil && strings.ContainsAny(s, "smh") // it takes 0 without a unit
 }
 
 func (s *section) texts(key, rule string, to *[]string, ok func(string) bool) bool {
 	return get(s, key, rule, to, func(n ast.Node) ([]string, bool) {
-		list, is := n.(*ast.SequenceNode)
-		if !is || len(list.Values) > 256 {
-			return nil, false
-		}
-		out := []string{}
-		for _, v := range list.Values {
-			t, is := textOf(v)
-			if !is || !ok(t) {
-				return nil, false
-			}
-			out = append(out, t)
-		}
-		return out, true
+		return strictyaml.List(n, 256, func(n ast.Node) (string, bool) {
+			t, is := textOf(n)
+			return t, is && ok(t)
+		})
 	})
 }
 
@@ -155,6 +123,6 @@ func (s *section) secret(key string, to *string) bool {
 			return true
 		}
 	}
-	s.r.at(s.field(key), "must be ${NAME}, the whole value, with NAME set in the environment")
+	s.r.At(s.field(key), "must be ${NAME}, the whole value, with NAME set in the environment")
 	return false
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"math"
 	"net"
+	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -17,6 +19,7 @@ func (r *reader) check() {
 	if (c.Server.Cert == "") != (c.Server.Key == "") {
 		r.at("server.tls", "needs both cert and key")
 	}
+	r.checkNATS(&c.NATS)
 	if (c.Delivery.Cert == "") != (c.Delivery.Key == "") {
 		r.at("delivery.tls", "needs both cert and key")
 	}
@@ -41,13 +44,33 @@ func (r *reader) check() {
 	}
 }
 
+func (r *reader) checkNATS(n *NATS) {
+	if len(n.URLs) == 0 {
+		if n.Credentials+n.User+n.Password.Name+n.CA+n.Cert+n.Key != "" || n.Few || n.Replicas != 3 {
+			r.at("nats", "needs urls")
+		}
+		return
+	}
+	if n.Replicas < 3 && !n.Few {
+		r.at("nats.replicas", "must be at least 3, unless nats.few_replicas is true: with fewer, one lost server loses what was acknowledged")
+	}
+	if (n.Cert == "") != (n.Key == "") {
+		r.at("nats.tls", "needs both cert and key, or neither")
+	}
+	if (n.User == "") != (n.Password.Name == "") {
+		r.at("nats.user", "needs nats.password, and the other way round")
+	}
+}
+
 func (r *reader) checkTier(at string, t *Tier) {
 	r.checkRate(at, t.Rate, &t.Burst)
+	if t.CapAuto.Max < t.CapAuto.Min {
+		r.at(at+".cap_auto.max", "must be at least cap_auto.min")
+	}
 	if t.Inbound.Rate == "" && t.Inbound.Burst != 0 {
 		r.at(at+".inbound.burst", "needs inbound.rate")
 	}
 	r.checkRate(at+".inbound", t.Inbound.Rate, &t.Inbound.Burst)
-	r.note(at+".inbound", t.Inbound == Inbound{})
 }
 
 // checkRate fills the burst of a rate and holds the pair against the bucket's ranges.
@@ -67,28 +90,6 @@ func (r *reader) checkRate(at, rate string, burst *int64) {
 	}
 	if _, err := limit.ParseRate(rate, *burst); err != nil {
 		r.at(at+".rate", "does not fit its burst of "+strconv.FormatInt(*burst, 10)+": "+err.Error())
-	}
-}
-
-// at reports a rule broken by the field or section at path, in the line of what stands
-// nearest to it.
-func (r *reader) at(path, rule string) {
-	near := path
-	for i := len(near); i > 0; i = strings.LastIndexByte(near, '.') {
-		near = near[:i]
-		if p, stands := r.lines[near]; stands {
-			r.problem(p, path, rule)
-			return
-		}
-	}
-	r.problem(place{}, path, rule)
-}
-
-// note records a setting that stands in the file and does nothing yet.
-func (r *reader) note(path string, quiet bool) {
-	p, stands := r.lines[path]
-	if stands && !quiet {
-		r.config.Notes = append(r.config.Notes, Problem{r.file, p.line, p.column, path, "has no effect in this release"})
 	}
 }
 
@@ -115,6 +116,11 @@ func isHostPort(s string) bool {
 	return err == nil
 }
 
+func isNATS(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "nats" || u.Scheme == "tls") && u.User == nil && isHostPort(u.Host) && u.Hostname() != "" && u.Path == "" && u.RawQuery == "" && u.Fragment == ""
+}
+
 func isAdminKey(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
@@ -138,3 +144,7 @@ func perSecond(rate string) int64 {
 	}
 	return int64(max(1, math.Ceil(r.PerSecond())))
 }
+
+var tenantForm = regexp.MustCompile(`\A([A-Za-z0-9_][A-Za-z0-9._:@-]{0,127})?\z`)
+
+func isTenantOrNone(s string) bool { return tenantForm.MatchString(s) }

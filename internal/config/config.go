@@ -9,12 +9,13 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"time"
+
+	"github.com/fairlane-dev/fairlane/internal/strictyaml"
 )
 
 // MaxFile is the greatest size of a file, in bytes.
@@ -25,13 +26,12 @@ const MaxFile = 64 << 10
 type Config struct {
 	Server    Server
 	Data      Data
+	NATS      NATS
 	Retention Retention
 	Slots     int // requests in flight on the whole platform
 	Delivery  Delivery
 	Tiers     map[string]*Tier     // "default" is always there
 	Envelopes map[string]*Envelope // nil when there are none
-
-	Notes []Problem // accepted, but without effect in this release
 }
 
 // Server is how the API listens.
@@ -42,6 +42,8 @@ type Server struct {
 	StopGrace   time.Duration // how long requests in flight may finish at a stop
 	MaxBody     int64         // bytes of one trigger's payload
 	OpenMetrics bool          // GET /metrics without a key
+	Operator    string        // tenant that hears of events of every tenant; "" is none
+	MetricsTop  int64         // lanes and tenants with series of their own, by each ranking
 }
 
 // Data is where state lives.
@@ -51,6 +53,17 @@ type Data struct {
 	Ballast   int64 // bytes kept aside for a full disk
 	SecretKey Secret
 	Previous  []Secret // keys that SecretKey has replaced
+}
+
+// NATS is the external cluster that holds the log. Without URLs it is embedded.
+type NATS struct {
+	URLs          []string
+	Credentials   string // file
+	User          string
+	Password      Secret
+	CA, Cert, Key string // files
+	Replicas      int64
+	Few           bool // fewer than three replicas are accepted
 }
 
 // Retention is how long settled things are kept.
@@ -83,8 +96,12 @@ type Tier struct {
 	Burst   int64  // 0 exactly when Rate is unlimited or paused
 	Cap     int64
 	Backlog int64 // bytes a tenant may have parked and dead
+	CapAuto CapAuto
 	Inbound Inbound
 }
+
+// CapAuto bounds the caps that the service sets by itself. Max 0: it does not.
+type CapAuto struct{ Min, Max int64 }
 
 // Envelope is a body that subscriptions may choose instead of the payload as posted.
 type Envelope struct {
@@ -124,13 +141,13 @@ func Parse(name string, data []byte, env Env) (*Config, error) {
 		env = os.LookupEnv
 	}
 	c := Default()
-	r := &reader{file: name, env: env, config: c, lines: map[string]place{}}
+	r := &reader{Reader: strictyaml.Reader{File: name}, env: env, config: c}
 	r.parse(data)
-	if len(r.problems) == 0 {
+	if len(r.Problems) == 0 {
 		r.check()
 	}
-	if len(r.problems) > 0 {
-		return nil, r.sorted()
+	if len(r.Problems) > 0 {
+		return nil, r.Sorted()
 	}
 	return c, nil
 }
@@ -138,8 +155,9 @@ func Parse(name string, data []byte, env Env) (*Config, error) {
 // Default is the configuration of an empty file.
 func Default() *Config {
 	return &Config{
-		Server:    Server{Listen: ":8080", StopGrace: 20 * time.Second, MaxBody: 1 << 20},
+		Server:    Server{Listen: ":8080", StopGrace: 20 * time.Second, MaxBody: 1 << 20, MetricsTop: 20},
 		Data:      Data{Dir: "./data", MaxBytes: 20 << 30, Ballast: 256 << 20},
+		NATS:      NATS{Replicas: 3},
 		Retention: Retention{History: 3 * day, Dead: 30 * day},
 		Slots:     1200,
 		Delivery: Delivery{
@@ -184,31 +202,7 @@ func (s Secret) String() string {
 func (s Secret) GoString() string { return s.String() }
 
 // Problem is one thing wrong in the file.
-type Problem struct {
-	File         string
-	Line, Column int    // from 1; 0 if unknown
-	Field        string // dotted path; "" is the file as a whole
-	Rule         string // what must hold, and what was found
-}
-
-func (p Problem) Error() string {
-	s := p.File
-	if p.Line > 0 {
-		s += fmt.Sprintf(":%d:%d", p.Line, p.Column)
-	}
-	if p.Field != "" {
-		s += ": " + p.Field
-	}
-	return s + ": " + p.Rule
-}
+type Problem = strictyaml.Problem
 
 // Problems are all that is wrong, by line.
-type Problems []Problem
-
-func (ps Problems) Error() string {
-	errs := make([]error, len(ps))
-	for i, p := range ps {
-		errs[i] = p
-	}
-	return errors.Join(errs...).Error()
-}
+type Problems = strictyaml.Problems

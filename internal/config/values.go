@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fairlane-dev/fairlane/internal/strictyaml"
 )
 
 const day = 24 * time.Hour
@@ -14,20 +16,7 @@ const day = 24 * time.Hour
 var errUnit = errors.New("not a number with a unit")
 
 // ParseDuration reads "15s", "1h30m", "3d". The unit is required. "d" is 24 hours and stands alone.
-func ParseDuration(s string) (time.Duration, error) {
-	if n, ok := strings.CutSuffix(s, "d"); ok {
-		days, err := strconv.ParseUint(n, 10, 16)
-		if err != nil {
-			return 0, errUnit
-		}
-		return time.Duration(days) * day, nil
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || !strings.ContainsAny(s, "smh") { // it takes 0 without a unit
-		return 0, errUnit
-	}
-	return d, nil
-}
+func ParseDuration(s string) (time.Duration, error) { return strictyaml.ParseDuration(s) }
 
 // FormatDuration writes what ParseDuration reads back, as short as it goes.
 func FormatDuration(d time.Duration) string {

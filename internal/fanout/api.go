@@ -27,6 +27,15 @@ type Tier struct {
 	Burst   int64  // 0 means one second of the rate, at least 1
 	Cap     int    // 0 means 16; -1 is none (demo, tests)
 	Backlog int64  // bytes a tenant may have parked and dead; 0 means 2 GiB
+	CapAuto CapAuto
+	Inbound Inbound
+}
+
+// Inbound is what a tenant of a tier may post. The fan-out does not look at it.
+type Inbound struct {
+	Rate  string // of triggers, with the tenant's own keys; "" means unlimited
+	Burst int64  // 0 means one second of the rate, at least 1
+	Share int    // of the posts that are handed to the log at once; 0 means 1
 }
 
 // What a tier has where it says nothing.
@@ -44,6 +53,9 @@ type Options struct {
 	Profile engine.Profile  // defaults of every lane: breaker, schedule, budget, horizon, timeout
 	Tiers   map[string]Tier // "default" is used where a tenant's tier is missing
 	Observe Observer
+
+	// Trace, if set, begins the span of an attempt, and returns the W3C context to send and what ends the span.
+	Trace func(Attempting) (parent, state string, end func(Attempted))
 
 	Envelopes map[string]*envelope.Envelope // the operator's, by name
 
@@ -64,6 +76,9 @@ type Attempted struct {
 	Number        uint32 // 1 is the first
 	Outcome       delivery.Outcome
 	SinceAccepted time.Duration
+	Waited        time.Duration    // from parked, or due, to granted; 0 for one that was sent at once
+	Trigger       *journal.Trigger // nil: it could not be read
+	Took          time.Duration    // from granted to settled
 	Verdict       engine.Kind
 	Reason        engine.Reason
 }
@@ -76,6 +91,7 @@ type LaneStatus struct {
 	HostName     string // scheme://host:port
 	Rate         string
 	Burst        int64
+	Advice       CapAdvice
 	Stopped      int // queues of an ordered lane that wait behind a dead letter
 }
 
@@ -97,4 +113,10 @@ type Stats struct {
 	Cursor         journal.Position
 	OldestEligible time.Duration // age of the oldest delivery that could go now
 	Saturated      int           // lanes above 80 % of their cap
+	Open           int           // lanes whose breaker is not closed
+	Disabled       int           // by 410
+	LeastServed    float64       // the least served/entitled of a tenant in the last round; 1 when none is entitled
+	Ends           []End         // what deliveries came to, since the process started
+	RejectionGap   int64         // denials less what was parked, buried or dropped for them: 0
+	Near           int           // waiting deliveries in the last tenth of the horizon
 }

@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/config"
 	"github.com/fairlane-dev/fairlane/internal/delivery"
@@ -43,6 +45,8 @@ type Config struct {
 	PreviousKeys [][]byte // keys that SecretKey has replaced
 	Ballast      int64    // bytes kept aside for a full disk; 0 is none
 
+	Cluster *journal.Cluster // holds the log; nil: it is embedded
+
 	History  time.Duration // how long settled triggers are kept; 0 means 3 days
 	KeepDead time.Duration // how long dead letters are kept; 0 means 30 days
 
@@ -58,7 +62,12 @@ type Config struct {
 	Envelopes             map[string]*envelope.Envelope // the operator's, by name
 	Sender                delivery.Sender               // nil: HTTP, guarded by Allow; Stop closes it either way
 
+	Spans sdktrace.SpanExporter // of posts and attempts; nil is none; Stop shuts it down
+
+	Operator string // tenant that hears of events of every tenant; "" is none
+
 	OpenMetrics bool // GET /metrics without a key
+	MetricsTop  int  // lanes and tenants with series of their own, by each ranking; 0 means 20, negative none
 
 	roots *x509.CertPool // tests only: in place of the system's
 }
@@ -78,6 +87,7 @@ func FromFile(c *config.Config) Config {
 		SecretKey:    c.Data.Key(),
 		PreviousKeys: c.Data.PreviousKeys(),
 		Ballast:      c.Data.Ballast,
+		Cluster:      cluster(&c.NATS),
 		History:      max(c.Retention.History, time.Nanosecond), // 0 is none
 		KeepDead:     c.Retention.Dead,
 		Engine:       c.Engine(),
@@ -89,14 +99,27 @@ func FromFile(c *config.Config) Config {
 		ClientCert:   c.Delivery.Cert,
 		ClientKey:    c.Delivery.Key,
 		Envelopes:    envelopes(c),
+		Operator:     c.Server.Operator,
 		OpenMetrics:  c.Server.OpenMetrics,
+		MetricsTop:   cmp.Or(int(c.Server.MetricsTop), -1), // 0 is none
+	}
+}
+
+func cluster(n *config.NATS) *journal.Cluster {
+	if len(n.URLs) == 0 {
+		return nil
+	}
+	return &journal.Cluster{
+		URLs: n.URLs, Credentials: n.Credentials, User: n.User, Password: n.Password.Value(),
+		CA: n.CA, Cert: n.Cert, Key: n.Key, Replicas: int(n.Replicas), Few: n.Few,
 	}
 }
 
 func tiers(c *config.Config) map[string]fanout.Tier {
 	out := make(map[string]fanout.Tier, len(c.Tiers))
 	for name, t := range c.Tiers {
-		out[name] = fanout.Tier{Name: name, Weight: int(t.Weight), Rate: t.Rate, Burst: t.Burst, Cap: int(t.Cap), Backlog: t.Backlog}
+		out[name] = fanout.Tier{Name: name, Weight: int(t.Weight), Rate: t.Rate, Burst: t.Burst, Cap: int(t.Cap), Backlog: t.Backlog, CapAuto: fanout.CapAuto{Min: int(t.CapAuto.Min), Max: int(t.CapAuto.Max)},
+			Inbound: fanout.Inbound{Rate: t.Inbound.Rate, Burst: t.Inbound.Burst, Share: int(t.Inbound.Share)}}
 	}
 	return out
 }
@@ -127,12 +150,13 @@ type Running struct {
 	journal  *journal.Journal
 	fanout   *fanout.Fanout
 	sender   delivery.Sender
+	tracer   *tracer
 	guard    atomic.Pointer[delivery.Guard] // for URLs at registration
 	reload   sync.Mutex                     // one Reload at a time
 
 	endWatch context.CancelFunc
 	loops    sync.WaitGroup
-	failed   chan error // the listener's end, if Stop did not cause it
+	failed   chan error // the listener's end, if Stop did not cause it, or the journal's
 	stopOnce sync.Once
 	stopErr  error
 }
@@ -148,7 +172,7 @@ func Start(ctx context.Context, c Config) (*Running, error) {
 	if _, err := os.Stat(c.Dir); c.AdminKey == "" && errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoAdmin // before a directory is made that is of no use
 	}
-	r := &Running{config: c, log: c.Logger, failed: make(chan error, 1)}
+	r := &Running{config: c, log: c.Logger, failed: make(chan error, 2)}
 	if err := r.start(ctx); err != nil {
 		return nil, errors.Join(err, r.undo())
 	}
@@ -159,6 +183,7 @@ func (c Config) withDefaults() Config {
 	c.Listen = cmp.Or(c.Listen, ":8080")
 	c.Version = cmp.Or(c.Version, "dev")
 	c.StopGrace = cmp.Or(c.StopGrace, 20*time.Second)
+	c.MetricsTop = max(cmp.Or(c.MetricsTop, defaultTop), 0)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -174,7 +199,7 @@ func (r *Running) start(ctx context.Context) (err error) {
 		return err
 	}
 	r.journal, err = journal.Open(ctx, journal.Options{
-		Dir: c.Dir, MaxBytes: c.MaxBytes, MaxBody: c.MaxBody, SecretKey: c.SecretKey, Ballast: c.Ballast, Logger: c.Logger, History: c.History,
+		Dir: c.Dir, Cluster: c.Cluster, MaxBytes: c.MaxBytes, MaxBody: c.MaxBody, SecretKey: c.SecretKey, Ballast: c.Ballast, Logger: c.Logger, History: c.History,
 		Previous: c.PreviousKeys,
 	})
 	if err != nil {
@@ -189,9 +214,13 @@ func (r *Running) start(ctx context.Context) (err error) {
 		}
 	}
 	r.allow(c.Allow)
-	metrics := NewMetrics(c.Version)
+	if r.tracer, err = newTracer(ctx, c.Spans, c.Version, c.Logger); err != nil {
+		return err
+	}
+	metrics := NewMetrics(c.Version, c.MetricsTop)
 	r.fanout, err = fanout.Start(ctx, fanout.Options{
 		Journal: r.journal, Sender: r.sender, Logger: c.Logger, Engine: c.Engine, Profile: c.Profile, Tiers: c.Tiers, KeepDead: c.KeepDead, Envelopes: c.Envelopes,
+		Trace:   r.tracer.attempts(),
 		Observe: fanout.Observer{Attempt: both(metrics.Attempted, c.Observe.Attempt)},
 	})
 	if err != nil {
@@ -253,13 +282,21 @@ func (r *Running) serve(m *Metrics) {
 	r.server = New(Options{
 		Fanout: r.fanout, Journal: r.journal, Registry: r.journal.Registry(), Access: r.journal.Access(), AdminKey: r.config.AdminKey,
 		Tiers: r.config.Tiers, CheckURL: func(u string) error { return r.guard.Load().CheckURL(u) }, MaxBody: r.config.MaxBody,
-		Metrics: m, Open: r.config.OpenMetrics, Logger: r.log, Version: r.config.Version,
+		Metrics: m, trace: r.tracer, Open: r.config.OpenMetrics, Logger: r.log, Version: r.config.Version,
 	})
 	watch, end := context.WithCancel(context.Background())
 	r.endWatch = end
-	s := &saturation{}
-	m.watch(r.fanout, r.journal, r.journal.Registry(), s)
-	r.loops.Go(func() { watchLanes(watch, r.fanout, s) })
+	w := newWatcher(r.fanout, r.journal, m.top)
+	w.seen = newEvents(r.config.Operator, r.journal, r.log).look
+	m.watch(r.fanout, r.journal, r.journal.Registry(), w)
+	r.loops.Go(func() { w.run(watch, r.log) })
+	r.loops.Go(func() {
+		select {
+		case <-r.journal.Superseded():
+			r.failed <- journal.ErrSuperseded
+		case <-watch.Done():
+		}
+	})
 	r.http = newHTTP(r.server.Handler(), r.log)
 	r.loops.Go(func() {
 		if err := r.http.Serve(r.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -278,21 +315,6 @@ func newHTTP(h http.Handler, log *slog.Logger) *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
-}
-
-const sampleEvery = 5 * time.Second
-
-func watchLanes(ctx context.Context, f Fanout, s *saturation) {
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case now := <-tick.C:
-			s.sample(now, f.Lanes())
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 
@@ -318,7 +340,8 @@ func (r *Running) Fanout() *fanout.Fanout { return r.fanout }
 // Journal is the durable state, for reports in the same process.
 func (r *Running) Journal() *journal.Journal { return r.journal }
 
-// Failed delivers the error that ended the listener, if Stop did not.
+// Failed delivers the error that ended the listener, if Stop did not, or journal.ErrSuperseded: the service has
+// to be stopped.
 func (r *Running) Failed() <-chan error { return r.failed }
 
 // Stop ends ingest, lets what is in flight finish within StopGrace (or ctx, whichever is
@@ -360,6 +383,9 @@ func (r *Running) undo() error {
 	r.loops.Wait()
 	if r.sender != nil {
 		r.sender.Close()
+	}
+	if err := r.tracer.stop(ctx); err != nil {
+		r.log.Warn("the last spans were not exported", "error", err)
 	}
 	if r.journal != nil {
 		errs = append(errs, r.journal.Close(ctx))

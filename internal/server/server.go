@@ -32,13 +32,17 @@ import (
 type Fanout interface {
 	Dead
 	PutTenant(context.Context, journal.Tenant) (journal.Tenant, error)
+	CheckTenant(journal.Tenant) error
 	DeleteTenant(ctx context.Context, id string) error
 	PutSubscription(context.Context, journal.Subscription) (journal.Subscription, error)
+	CheckSubscription(s journal.Subscription, tier string, siblings int) error
 	DeleteSubscription(ctx context.Context, id string) error
 	Lanes() []fanout.LaneStatus
 	Lane(subscription string) (fanout.LaneStatus, bool)
 	Tenants() []fanout.TenantStatus
 	Stats() fanout.Stats
+	Figures() ([]fanout.LaneFigures, engine.Counters)
+	LookNear() error
 	ParkedOf(subscription string, after journal.Position, limit int, pass func(engine.Reason) bool) ([]fanout.Parked, error)
 	Pressure(tenant string) (retryIn time.Duration, over bool)
 	Ready() error
@@ -60,6 +64,7 @@ type Registry interface {
 	Tenant(id string) (journal.Tenant, bool)
 	Subscriptions() []journal.Subscription
 	Subscription(id string) (journal.Subscription, bool)
+	Named(tenant, name string) (journal.Subscription, bool)
 }
 
 // Options of New. Fanout, Journal, Registry and Access are required.
@@ -73,6 +78,7 @@ type Options struct {
 	CheckURL func(string) error     // nil: delivery.CheckURL
 	MaxBody  int                    // bytes of one trigger's payload; 0 means 1 MiB
 	Metrics  *Metrics               // nil: no /metrics
+	trace    *tracer                // nil: no spans
 	Open     bool                   // /metrics without a key
 	Logger   *slog.Logger           // nil discards
 	Version  string                 // of the release, for the OpenAPI document; "" means "dev"
@@ -84,12 +90,14 @@ type Server struct {
 	journal    Journal
 	registry   Registry
 	metrics    *Metrics
+	trace      *tracer // nil: no spans
 	log        *slog.Logger
 	access     Access
 	configured bool // key is one
 	key        [sha256.Size]byte
 	tiers      atomic.Pointer[map[string]fanout.Tier]
 	checkURL   func(string) error
+	door       *door
 	maxBody    int
 	pace       pace
 	mux        *http.ServeMux
@@ -101,7 +109,7 @@ type Server struct {
 // New returns a server that answers from o.
 func New(o Options) *Server {
 	s := &Server{
-		fanout: o.Fanout, journal: o.Journal, registry: o.Registry, metrics: o.Metrics,
+		fanout: o.Fanout, journal: o.Journal, registry: o.Registry, metrics: o.Metrics, trace: o.trace,
 		log: o.Logger, access: o.Access, configured: o.AdminKey != "", key: sha256.Sum256([]byte(o.AdminKey)), checkURL: o.CheckURL,
 		maxBody: o.MaxBody, pace: defaultPace, mux: http.NewServeMux(), writing: make(chan struct{}, 1),
 	}
@@ -117,10 +125,22 @@ func New(o Options) *Server {
 	if len(o.Tiers) == 0 {
 		o.Tiers = map[string]fanout.Tier{"default": {Name: "default"}}
 	}
-	s.tiers.Store(&o.Tiers)
+	s.door = newDoor()
+	if err := s.setTiers(o.Tiers); err != nil {
+		panic("server: Options.Tiers: " + err.Error())
+	}
 	s.document = openAPI(cmp.Or(o.Version, "dev"))
 	s.route(o.Open)
 	return s
+}
+
+// setTiers puts tiers into force. An error changes nothing.
+func (s *Server) setTiers(tiers map[string]fanout.Tier) error {
+	if err := s.door.setTiers(tiers); err != nil {
+		return err
+	}
+	s.tiers.Store(&tiers)
+	return nil
 }
 
 // Handler is the API.

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/goccy/go-yaml/ast"
-
 	"github.com/fairlane-dev/fairlane/breaker"
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/limit"
@@ -16,7 +14,7 @@ import (
 // Setup returns the run of one policy of a delivery scenario, with the table of that name ("" without
 // tables), for a driver of one's own.
 func (s *Scenario) Setup(table, policy string, seed uint64) (*sim.Setup, error) {
-	for _, x := range s.rows(&reader{places: map[string]ast.Node{}}) {
+	for _, x := range s.rows(&reader{}) {
 		if s.Kind == "delivery" && x.table == table && x.policy.Name == policy {
 			return s.setup(&x, seed), nil
 		}

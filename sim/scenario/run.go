@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml/ast"
-
 	"github.com/fairlane-dev/fairlane/fair"
 	"github.com/fairlane-dev/fairlane/limit"
 	"github.com/fairlane-dev/fairlane/sim"
@@ -60,7 +58,7 @@ func (s *Scenario) Run(o Options) (*Result, error) {
 		return nil, fmt.Errorf("%s has no policy %q; it has %s", s.Name, o.Only, strings.Join(s.PolicyNames(), ", "))
 	}
 	out := &Result{Scenario: s.Name, Seed: o.Seed}
-	rows := s.rows(&reader{places: map[string]ast.Node{}})
+	rows := s.rows(&reader{})
 	for i := range rows {
 		x := &rows[i]
 		if o.Only != "" && x.policy.Name != o.Only {

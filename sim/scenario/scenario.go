@@ -15,6 +15,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/fairlane-dev/fairlane/internal/strictyaml"
 	"github.com/fairlane-dev/fairlane/sim"
 )
 
@@ -229,7 +230,7 @@ func Source(name string) ([]byte, error) {
 // Parse reads and checks a file. The error is Problems: everything that is wrong, each with file,
 // line, column, field and rule.
 func Parse(file string, data []byte) (*Scenario, error) {
-	r := &reader{file: file, places: map[string]ast.Node{}}
+	r := &reader{strictyaml.Reader{File: file}}
 	s := &Scenario{Kind: "delivery", Name: strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))}
 	s.platform = platform{Slots: 1200, Series: time.Second}
 	s.limiter.Replicas = 1
@@ -331,8 +332,8 @@ func (s *Scenario) literatureField() field {
 			s.Literature[figure] = map[string]string{}
 			named(r, kv.Value, at, 20, func(policy string, kv *ast.MappingValueNode, at string) {
 				said := kv.Value.GetToken().Value
-				if said == "" || len(said) > 40 || isMapping(kv.Value) {
-					r.problem(kv.Key, at, "must be a number or a text of up to 40 characters"+found(kv.Value))
+				if said == "" || len(said) > 40 || strictyaml.IsMapping(kv.Value) {
+					r.Problem(kv.Key, at, "must be a number or a text of up to 40 characters"+strictyaml.Found(kv.Value))
 				}
 				s.Literature[figure][policy] = said
 			})
@@ -404,7 +405,7 @@ func (x *row) overlaid(r *reader, o *overlay) {
 				return
 			}
 		}
-		r.problem(kv.Key, at, "must be one of the groups: "+strings.Join(known, ", "))
+		r.Problem(kv.Key, at, "must be one of the groups: "+strings.Join(known, ", "))
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/fairlane-dev/fairlane/internal/strictyaml"
 	"github.com/fairlane-dev/fairlane/limit"
 )
 
@@ -218,7 +219,7 @@ func (w *Waiters) fields() []field {
 func rateField(name, about string, v *string) field {
 	return field{name: name, about: about, rule: "a rate such as 100/s or 10/m, the word unlimited, or 0 for paused", read: func(n ast.Node) bool {
 		s, is := stringOf(n)
-		if i, number := intOf(n); number && i == 0 {
+		if i, number := strictyaml.Whole(n); number && i == 0 {
 			s, is = "0", true
 		}
 		if _, err := limit.ParseRate(s, 1); !is || err != nil {
@@ -233,7 +234,7 @@ func rateField(name, about string, v *string) field {
 func list[T any](r *reader, n ast.Node, path string, fields func(*T) []field) (all []T) {
 	s, is := n.(*ast.SequenceNode)
 	if !is || len(s.Values) == 0 || len(s.Values) > maxList {
-		r.problem(n, path, fmt.Sprintf("must be a list of 1 to %d mappings%s", maxList, found(n)))
+		r.Problem(n, path, fmt.Sprintf("must be a list of 1 to %d mappings%s", maxList, strictyaml.Found(n)))
 		return nil
 	}
 	for i, item := range s.Values {
@@ -274,20 +275,20 @@ func (e *Endpoint) readPhases(r *reader, n ast.Node, path string) {
 
 // named reads a mapping whose keys are names that the file gives.
 func named(r *reader, n ast.Node, path string, most int, read func(key string, kv *ast.MappingValueNode, at string)) {
-	if !isMapping(n) || len(pairs(n)) > most {
-		r.problem(n, path, fmt.Sprintf("must be a mapping of 1 to %d names%s", most, found(n)))
+	if !strictyaml.IsMapping(n) || len(strictyaml.Pairs(n)) > most {
+		r.Problem(n, path, fmt.Sprintf("must be a mapping of 1 to %d names%s", most, strictyaml.Found(n)))
 		return
 	}
 	seen := map[string]bool{}
-	for _, kv := range pairs(n) {
-		key, at := keyOf(kv), join(path, keyOf(kv))
+	for _, kv := range strictyaml.Pairs(n) {
+		key, at := strictyaml.Key(kv), join(path, strictyaml.Key(kv))
 		switch {
 		case !plainName.MatchString(key):
-			r.problem(kv.Key, at, "must be named by lower-case letters, digits, _ and -, at most 64")
+			r.Problem(kv.Key, at, "must be named by lower-case letters, digits, _ and -, at most 64")
 		case seen[key]:
-			r.problem(kv.Key, at, "must stand once")
+			r.Problem(kv.Key, at, "must stand once")
 		default:
-			r.places[at] = kv.Key
+			r.Stand(at, strictyaml.PlaceOf(kv.Key))
 			read(key, kv, at)
 		}
 		seen[key] = true

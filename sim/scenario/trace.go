@@ -15,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/strictyaml"
 	"github.com/fairlane-dev/fairlane/sim"
 )
 
@@ -205,7 +206,7 @@ func (t *Trace) parseLimit(l *Limits, text string) error {
 			return fmt.Errorf("the trace has no tenant %q", tenant)
 		}
 	}
-	r := &reader{file: "--set", places: map[string]ast.Node{}}
+	r := &reader{strictyaml.Reader{File: "--set"}}
 	root := r.parse([]byte(key + ": " + value))
 	if root == nil {
 		return r.sorted()
@@ -255,7 +256,7 @@ func (t *Trace) Replay(l *Limits, seed uint64, progress func(part float64) bool)
 	if progress != nil {
 		setup.Progress = func(now time.Duration) bool { return progress(min(float64(now)/float64(setup.Until), 1)) }
 	}
-	r := &reader{places: map[string]ast.Node{}}
+	r := &reader{}
 	for i, tn := range t.tenants {
 		g := newGroup(tn.name)
 		for _, n := range slices.Concat(l.all, l.tenant[tn.name]) {
