@@ -82,13 +82,13 @@ func (p Phase) String() string {
 // State is one lane's breaker, 24 bytes. Zero is closed. It is not safe for
 // concurrent use.
 type State struct {
-	until      time.Duration // Open: when a probe may go
-	probeUntil time.Duration // HalfOpen: when the probe's place is free again
-	gen        uint16
+	gen        uint16 // what a closed one needs is together, and first
 	failures   uint16 // in a row
 	denied     uint16 // 401, 403, 404 in a row
 	phase      Phase
-	trips      uint8 // intervals in a row, with denialBit
+	trips      uint8         // intervals in a row, with denialBit
+	until      time.Duration // Open: when a probe may go
+	probeUntil time.Duration // HalfOpen: when the probe's place is free again
 }
 
 // denialBit in State.trips: it opened by denials.

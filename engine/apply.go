@@ -174,6 +174,7 @@ func (e *Engine) putLane(now time.Duration, c PutLane) error {
 		return err
 	}
 	e.lanes.grow(uint32(c.Lane))
+	e.lost.grow(uint32(c.Lane))
 	e.hosts.grow(uint32(c.Host))
 	l := e.lanes.at(uint32(c.Lane))
 	t := e.tenants.at(uint32(c.Tenant))
@@ -260,7 +261,7 @@ func (e *Engine) removeLane(now time.Duration, c RemoveLane) error {
 	l.gen++
 	n := l.parked
 	e.unpark(l, n)
-	l.cancelled += uint64(n)
+	e.lost.at(x.id).cancelled += uint64(n)
 	e.total.Cancelled += uint64(n)
 	x.t.lanes--
 	x.g.leave(x.id)
@@ -285,11 +286,12 @@ func (e *Engine) restoreLane(now time.Duration, c RestoreLane) error {
 	case c.Tokens < 0:
 		return refuse("tokens", "must be 0 or more, is %d", c.Tokens)
 	}
-	e.addTotals(l, -1)
+	e.addTotals(uint32(c.Lane), -1)
 	k := c.Counters
-	l.offered, l.delivered, l.cancelled, l.dropped = k.Offered, k.Delivered, k.Cancelled, k.Dropped
+	l.offered, l.delivered = k.Offered, k.Delivered
+	*e.lost.at(uint32(c.Lane)) = lost{cancelled: k.Cancelled, dropped: k.Dropped}
 	l.dead, l.parked = uint32(k.Dead), uint32(k.Parked)
-	e.addTotals(l, 1)
+	e.addTotals(uint32(c.Lane), 1)
 	x := e.spot(now, uint32(c.Lane))
 	if left := c.Tokens; x.g == nil || left < x.rate().Left(x.level(), now) { // of a group's lanes the least
 		x.rate().SetLeft(x.level(), now, left)
@@ -302,12 +304,12 @@ func (e *Engine) restoreLane(now time.Duration, c RestoreLane) error {
 }
 
 // addTotals adds the lane's account to the platform's, sign times.
-func (e *Engine) addTotals(l *lane, sign int) {
-	n := uint64(sign)
+func (e *Engine) addTotals(id uint32, sign int) {
+	l, lost, n := e.lanes.at(id), e.lost.at(id), uint64(sign)
 	e.total.Offered += n * l.offered
 	e.total.Delivered += n * l.delivered
-	e.total.Cancelled += n * l.cancelled
-	e.total.Dropped += n * l.dropped
+	e.total.Cancelled += n * lost.cancelled
+	e.total.Dropped += n * lost.dropped
 	e.total.Dead += n * uint64(l.dead)
 	e.total.Parked += n * uint64(l.parked)
 }

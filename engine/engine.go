@@ -67,6 +67,7 @@ type Engine struct {
 	pool     retry.Pool
 
 	lanes    slab[lane]
+	lost     slab[lost] // by lane
 	tenants  slab[tenant]
 	hosts    slab[host]
 	groups   slab[group]
@@ -84,6 +85,8 @@ type Engine struct {
 	active       []TenantID // tenants active in the last minute
 	activeWeight int64
 	measure      measure
+
+	warmed uint32
 
 	total   Counters
 	denials [32]uint64

@@ -19,12 +19,13 @@ const localWait = time.Second
 // the breaker's interval is what it waits for, and neither schedule nor attempt
 // limit end it. (How many of a delivery's attempts were probes is not kept: if it
 // later fails as an ordinary attempt, all of them count.)
-func (e *Engine) Finish(now time.Duration, k Ticket, r Result) Verdict {
+func (e *Engine) Finish(now time.Duration, k Ticket, r Result) (v Verdict) {
 	now = e.seen(now)
 	if e.lane(k.Lane).inFlight == 0 {
 		panic("engine: Finish without a start: each ticket ends exactly once")
 	}
-	x := e.spot(now, uint32(k.Lane))
+	x := spot{now: now, id: uint32(k.Lane)}
+	x.l, x.t, x.p, x.h, x.g = e.look(x.id)
 	x.h = e.hosts.at(uint32(k.Host)) // the lane may have moved meanwhile
 	x.g = e.group(k.Group)           // or be removed
 	x.l.inFlight--
@@ -33,7 +34,8 @@ func (e *Engine) Finish(now time.Duration, k Ticket, r Result) Verdict {
 	}
 	e.total.InFlight--
 	e.vacate(x.t, x.h, k.Flags)
-	v := e.conclude(&x, &k, r)
+	out := e.conclude(&x, &k, &r)
+	out.state(&v)
 	if x.l.at != nowhere || x.l.waiting > 0 {
 		e.place(now, x.id)
 	}
@@ -43,7 +45,7 @@ func (e *Engine) Finish(now time.Duration, k Ticket, r Result) Verdict {
 	if k.Flags&FlagRetryReserve != 0 && e.reserve.at != never {
 		e.reserve.at = now // it may have been given back
 	}
-	return v.verdict()
+	return v
 }
 
 // end is a verdict on an attempt: small enough to be returned in registers.
@@ -56,19 +58,20 @@ type end struct {
 	at      time.Duration
 }
 
-func (x end) verdict() Verdict {
-	return Verdict{Kind: x.kind, Reason: x.reason, Due: x.due, At: x.at, Attempt: x.attempt, Flush: x.flush}
+// state writes x to v, the zero verdict.
+func (x *end) state(v *Verdict) {
+	v.Kind, v.Reason, v.Due, v.At, v.Attempt, v.Flush = x.kind, x.reason, x.due, x.at, x.attempt, x.flush
 }
 
 // conclude charges the slot and turns the result into a verdict.
-func (e *Engine) conclude(x *spot, k *Ticket, r Result) end {
+func (e *Engine) conclude(x *spot, k *Ticket, r *Result) end {
 	took := seconds(x.now - k.Started)
 	if r.Kind == NotSent {
 		took = 0
 	}
 	e.correct(x.l, x.t, float64(k.Charged), took)
 	if uint32(x.l.gen) != k.LaneGen {
-		return e.finishStale(x.l, r)
+		return e.finishStale(x, r)
 	}
 	if r.Kind != OK {
 		x.l.streak = 0
@@ -86,17 +89,17 @@ func seconds(d time.Duration) float64 { return float64(d) * 1e-9 }
 
 // finishStale ends an attempt of a removed lane: the slot is free, the rest
 // belongs to nobody any more.
-func (e *Engine) finishStale(l *lane, r Result) end {
+func (e *Engine) finishStale(x *spot, r *Result) end {
 	if r.Kind == OK {
-		l.delivered++
+		x.l.delivered++
 		e.total.Delivered++
 		return end{kind: Done}
 	}
-	return e.dropDeleted(l)
+	return e.dropDeleted(x.id)
 }
 
 // answered notes what the answer says about lane and host.
-func (e *Engine) answered(x *spot, k *Ticket, r Result) {
+func (e *Engine) answered(x *spot, k *Ticket, r *Result) {
 	if r.Kind != Failed {
 		x.l.answered = second(x.now)
 	}
@@ -108,7 +111,7 @@ func (e *Engine) answered(x *spot, k *Ticket, r Result) {
 	}
 }
 
-func (e *Engine) outcome(x *spot, k *Ticket, r Result) end {
+func (e *Engine) outcome(x *spot, k *Ticket, r *Result) end {
 	switch r.Kind {
 	case OK:
 		return e.succeeded(x, k)
@@ -142,7 +145,9 @@ func (e *Engine) succeeded(x *spot, k *Ticket) end {
 	l.delivered++
 	e.total.Delivered++
 	l.observeSuccess(float32(seconds(x.now - k.Started)))
-	l.strikes = 0
+	if l.ramp > 0 {
+		l.strikes = 0
+	}
 	x.p.Budget.Succeeded(&l.window, &e.pool, x.now, k.Flags.spent(), k.Started)
 	v := end{kind: Done, attempt: k.Attempt + 1}
 	if x.p.Breaker.Success(&l.breaker, x.now, k.BreakerGen, k.probe()) {
@@ -159,7 +164,7 @@ func (e *Engine) succeeded(x *spot, k *Ticket) end {
 
 // later ends an attempt that only the slow schedule tries again: a redirect,
 // which is a failure, or a 4xx, which is an answer.
-func (e *Engine) later(x *spot, k *Ticket, r Result) end {
+func (e *Engine) later(x *spot, k *Ticket, r *Result) end {
 	switch {
 	case !r.Answered:
 		e.failed(x, k)
@@ -214,7 +219,7 @@ func (e *Engine) again(x *spot, k *Ticket, slow bool) end {
 
 // throttled pauses the lane. The attempt does not count, nor does its spend: the
 // endpoint said when, not that it failed.
-func (e *Engine) throttled(x *spot, k *Ticket, r Result) end {
+func (e *Engine) throttled(x *spot, k *Ticket, r *Result) end {
 	l := x.l
 	x.neutral(k)
 	x.p.Budget.GiveBack(&l.window, &e.pool, x.now, k.Flags.spent(), k.Started)
@@ -248,8 +253,8 @@ func (e *Engine) bury(l *lane, r Reason, attempt uint32) end {
 }
 
 // dropDeleted cancels what belongs to a removed lane.
-func (e *Engine) dropDeleted(l *lane) end {
-	l.cancelled++
+func (e *Engine) dropDeleted(id uint32) end {
+	e.lost.at(id).cancelled++
 	e.total.Cancelled++
 	return end{kind: Drop, reason: Deleted}
 }

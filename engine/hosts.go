@@ -93,6 +93,12 @@ func (e *Engine) hostSucceeded(h *host) {
 // wakeHost lets the lane go on that the host's room goes to, if there is room.
 // One that must wait for its tenant's share does not keep the next from it.
 func (e *Engine) wakeHost(now time.Duration, h *host) {
+	if h.waiting.len() > 0 {
+		e.wakeWaiting(now, h)
+	}
+}
+
+func (e *Engine) wakeWaiting(now time.Duration, h *host) {
 	for h.waiting.len() > 0 && !e.full(h) {
 		x := e.place(now, e.pop(&h.waiting))
 		if x.l.at.ready() && e.shareAllows(&x, x.l.at == inProbe) {

@@ -9,46 +9,48 @@ import (
 	"github.com/fairlane-dev/fairlane/retry"
 )
 
-// lane is the live state of one lane: 208 bytes, no pointers. A lane stands in
-// at most one heap at a time: at says in which, pos where in it, and key is its
-// order there if that heap goes by key.
+// lane is the live state of one lane: three cache lines, no pointers. A lane
+// stands in at most one heap at a time: at says in which, pos where in it, and
+// key is its order there if that heap goes by key.
+//
+// Fifty thousand lanes are far from the processor, so what a delivery that waits
+// for nothing touches is in the first two lines.
 type lane struct {
-	// What only waiting, denials and edits touch.
-	key                int64 // wake: instant; probe: since when one may go; else ready: micro-slots wanted
-	headDue, headBorn  time.Duration
-	cancelled, dropped uint64
-
-	headAttempt, headCost uint32
-	dead, parked          uint32
-	pos                   int32
-
-	// What every delivery touches.
+	tenant      TenantID
+	host        HostID
+	profile     uint32
 	inFlight    uint32
 	waiting     uint32        // of those parked, what the driver stated
 	cap         int32         // -1: none
 	pausedUntil time.Duration // the endpoint's own pause
-	virtual     float64       // slot seconds used within the tenant
-	offered     uint64
-	delivered   uint64
 	bucket      limit.Level
-	breaker     breaker.State
-	window      retry.Window
+	flags       laneFlags
+	at          place
+	ramp        uint8   // 0: off; n: at most 2^(n-1) in flight
+	gen         uint8   // ids are never reused, so it moves once: at removal
+	answered    uint32  // second of the last answer, plus one
+	mean, p99   float32 // slot time, seconds; 0 before the first end
 
-	mean, p99 float32 // slot time, seconds; 0 before the first end
-	answered  uint32  // second of the last answer, plus one
-	served    uint32  // e.serves at its last start
-	tenant    TenantID
-	host      HostID
-	profile   uint32
+	virtual   float64 // slot seconds used within the tenant
+	offered   uint64
+	delivered uint64
+	served    uint32 // e.serves at its last start
+	window    retry.Window
+	breaker   breaker.State // its instants, which only an open one reads, are in the third line
 
-	streak  uint16 // successes in a row under the ramp
-	gen     uint8  // ids are never reused, so it moves once: at removal
-	flags   laneFlags
-	at      place
-	ramp    uint8 // 0: off; n: at most 2^(n-1) in flight
-	credit  uint8 // fresh sends since the backlog's last one
-	strikes uint8 // 429s without Retry-After in a row
+	// What only waiting, denials and edits touch.
+	key                   int64 // wake: instant; probe: since when one may go; else ready: micro-slots wanted
+	headDue, headBorn     time.Duration
+	headAttempt, headCost uint32
+	dead, parked          uint32
+	pos                   int32
+	streak                uint16 // successes in a row under the ramp
+	credit                uint8  // fresh sends since the backlog's last one
+	strikes               uint8  // 429s without Retry-After in a row; a ramp is on while there are any
 }
+
+// lost is the part of a lane's account that hardly any delivery touches.
+type lost struct{ cancelled, dropped uint64 }
 
 type laneFlags uint8
 
@@ -123,12 +125,22 @@ type spot struct {
 }
 
 func (e *Engine) spot(now time.Duration, id uint32) spot {
+	l, t, p, h, g := e.look(id)
+	return spot{now: now, id: id, l: l, t: t, p: p, h: h, g: g}
+}
+
+// look finds what a spot points to. Where every delivery passes, it stands in for
+// spot: a spot that is returned is copied, and the copy waits for far memory.
+func (e *Engine) look(id uint32) (*lane, *tenant, *profile, *host, *group) {
 	l := e.lanes.at(id)
 	p := e.profiles.at(l.profile)
-	return spot{
-		now: now, id: id, l: l,
-		t: e.tenants.at(uint32(l.tenant)), p: p, h: e.hosts.at(uint32(l.host)), g: e.group(p.Group),
-	}
+	return l, e.tenants.at(uint32(l.tenant)), p, e.hosts.at(uint32(l.host)), e.group(p.Group)
+}
+
+// warm reads a word of each cache line that a delivery will touch: from memory that
+// is far they come together, and not each when it is asked for.
+func (x *spot) warm() uint32 {
+	return x.l.inFlight + x.l.served + uint32(x.t.inFlight) + x.t.round.prompt[0] + uint32(x.h.inFlight)
 }
 
 const chunkBits = 9
@@ -192,9 +204,17 @@ const least = 1e-9
 
 func drift(mean, x, alpha float32) float32 {
 	if mean == 0 {
-		return max(x, least)
+		return atLeast(x)
 	}
-	return max(mean+(x-mean)*alpha, least)
+	return atLeast(mean + (x-mean)*alpha)
+}
+
+// atLeast is max with least. (The built-in max of floats minds NaN and -0.)
+func atLeast(x float32) float32 {
+	if x < least {
+		return least
+	}
+	return x
 }
 
 // observeSuccess moves the estimate of the p99 of successes: up by 99 parts when
@@ -203,11 +223,11 @@ func drift(mean, x, alpha float32) float32 {
 func (l *lane) observeSuccess(took float32) {
 	switch {
 	case l.p99 == 0:
-		l.p99 = max(took, least)
+		l.p99 = atLeast(took)
 	case took > l.p99:
 		l.p99 += l.p99 * p99Step * 0.99
 	default:
-		l.p99 = max(l.p99-l.p99*p99Step*0.01, least)
+		l.p99 = atLeast(l.p99 - l.p99*p99Step*0.01)
 	}
 }
 

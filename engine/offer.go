@@ -25,23 +25,28 @@ func (e *Engine) Offer(now time.Duration, d Delivery) (v Verdict) {
 	now = e.seen(now)
 	e.wakeDue(now)
 	e.lane(d.Lane)
-	x := e.spot(now, uint32(d.Lane))
-	hostFull := e.full(x.h) // asked early: its memory is far, and what follows does not wait for it
+	x := spot{now: now, id: uint32(d.Lane)}
+	x.l, x.t, x.p, x.h, x.g = e.look(x.id)
+	e.warmed = x.warm()
 	d.Cost = max(d.Cost, 1)
 	x.l.flags |= laneUsed
 	x.l.offered++
 	e.total.Offered++
 	if x.l.flags&laneRemoved != 0 {
-		return e.dropDeleted(x.l).verdict()
+		out := e.dropDeleted(x.id)
+		out.state(&v)
+		return v
 	}
 	e.activate(now, x.l.tenant, x.t)
 	x.l.window.Offer(now, x.p.Budget.HalfLife)
 	if x.tooCostly(d.Cost) {
-		return e.bury(x.l, TooCostly, d.Attempt).verdict()
+		out := e.bury(x.l, TooCostly, d.Attempt)
+		out.state(&v)
+		return v
 	}
 	den, permit := x.own(d.Cost)
 	if den.reason == None {
-		e.shared(&x, &d, permit.Probe, hostFull, &den)
+		e.shared(&x, &d, permit.Probe, &den)
 	}
 	perm := e.paid(&x, d.Attempt, permit.Probe, &den)
 	e.offered(&x, d.Attempt, den.reason)
@@ -55,14 +60,14 @@ func (e *Engine) Offer(now time.Duration, d Delivery) (v Verdict) {
 }
 
 // shared asks what the lane's own limits let through: order, host, slots.
-func (e *Engine) shared(x *spot, d *Delivery, probe, hostFull bool, den *denial) {
-	if d.Behind || e.behind(x, probe) {
+func (e *Engine) shared(x *spot, d *Delivery, probe bool, den *denial) {
+	if d.Behind || x.l.waiting > 0 && e.behind(x, probe) {
 		den.byEvent(ByOrder)
 		if x.l.at == inWake {
 			den.at = time.Duration(x.l.key)
 		}
 	}
-	if hostFull {
+	if e.full(x.h) {
 		den.byEvent(ByHost)
 	}
 	if !e.slotFree(x, probe) {
@@ -90,10 +95,10 @@ func slotReason(probe bool, free int) Reason {
 	return BySlots
 }
 
-// behind reports whether a fresh delivery joins behind what waits. A head that
+// behind reports whether a fresh delivery joins behind what waits, of which there is some. A head that
 // is not yet due, or that is a retry without budget, holds nobody back.
 func (e *Engine) behind(x *spot, probe bool) bool {
-	if x.l.waiting == 0 || x.l.headDue > x.now || e.broke(x, probe) {
+	if x.l.headDue > x.now || e.broke(x, probe) {
 		return false
 	}
 	return x.now-x.l.headDue < joinFor || x.l.credit >= freshInRow
@@ -121,7 +126,9 @@ func (e *Engine) sendFresh(x *spot, with head, v *Verdict) {
 	if !x.l.at.ready() {
 		e.rise(x.l, x.t)
 	}
-	e.unplace(x.l, x.t)
+	if waits {
+		e.unplace(x.l, x.t)
+	}
 	v.Kind, v.Attempt, v.Limit = Send, v.Ticket.Attempt, x.burst()
 	v.Remaining = e.start(x, &v.Ticket, with)
 	if waits {
@@ -135,7 +142,7 @@ func (e *Engine) deny(x *spot, d Delivery, den denial) Verdict {
 	v := Verdict{Kind: Park, Reason: den.reason, At: den.at, Attempt: d.Attempt, Limit: x.burst()}
 	if x.p.Drop && d.Attempt == 0 && (den.reason == ByRate || den.reason == ByCap) {
 		v.Kind = Drop
-		x.l.dropped++
+		e.lost.at(x.id).dropped++
 		e.total.Dropped++
 		return v
 	}

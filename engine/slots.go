@@ -176,6 +176,9 @@ func (e *Engine) top(s *standings, order fair.Items) (uint32, bool) {
 // classify puts the tenant where it belongs now. A lane at the top that is not
 // quick any more moves to the slow ones.
 func (e *Engine) classify(now time.Duration, id uint32, t *tenant) {
+	if e.order == Arrival {
+		return // then tenants stand nowhere
+	}
 	for {
 		top, ok := t.quick.Top()
 		if !ok || e.lanes.at(top).quick(now) {
@@ -271,7 +274,9 @@ func (e *Engine) correct(l *lane, t *tenant, charged, took float64) {
 	t.virtual = fair.Correct(t.virtual, charged, took, int(t.weight))
 	e.fixTenant(t)
 	l.virtual += took - charged
-	e.fixLane(l, t)
+	if l.at != nowhere {
+		e.fixLane(l, t)
+	}
 }
 
 // fixLane restores the order of the heap that l stands in.

@@ -84,12 +84,12 @@ type Verdict struct {
 	Kind      Kind
 	Reason    Reason
 	Due       bool
-	At        time.Duration
+	Flush     bool   // Finish: the lane's breaker just closed; treat its retries as due now, in order, and state it by Waiting
 	Attempt   uint32 // Park, Bury: attempts made, as the backlog entry must remember
+	At        time.Duration
 	Ticket    Ticket // Send only
 	Limit     int64  // tenant-facing: the burst, -1 for no rate
 	Remaining int64  // Send: whole tokens left, -1 without a rate
-	Flush     bool   // Finish: the lane's breaker just closed; treat its retries as due now, in order, and state it by Waiting
 }
 
 // Grant lets the head of a lane's backlog go. The driver pops the head it stated by

@@ -8,10 +8,11 @@ import (
 )
 
 // counters returns the lane's account.
-func (l *lane) counters() Counters {
+func (e *Engine) counters(id uint32) Counters {
+	l, lost := e.lanes.at(id), e.lost.at(id)
 	return Counters{
 		Offered: l.offered, Delivered: l.delivered, Dead: uint64(l.dead),
-		Cancelled: l.cancelled, Dropped: l.dropped,
+		Cancelled: lost.cancelled, Dropped: lost.dropped,
 		Parked: uint64(l.parked), InFlight: uint64(l.inFlight),
 	}
 }
@@ -40,7 +41,7 @@ func (e *Engine) view(now time.Duration, id uint32) LaneView {
 	x := e.spot(now, id)
 	l := x.l
 	v := LaneView{
-		Lane: LaneID(id), Tenant: l.tenant, Host: l.host, Counters: l.counters(),
+		Lane: LaneID(id), Tenant: l.tenant, Host: l.host, Counters: e.counters(id),
 		Waiting: Backlog{
 			Count: l.waiting, HeadDue: l.headDue, HeadBorn: l.headBorn,
 			HeadAttempt: l.headAttempt, HeadCost: l.headCost,

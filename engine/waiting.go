@@ -50,11 +50,12 @@ func (e *Engine) Settle(now time.Duration, id LaneID, m Moved, n uint32) {
 	}
 	x := e.spot(now, uint32(id))
 	was := e.unplace(l, x.t)
-	e.transfer(l, m, n)
+	e.transfer(uint32(id), m, n)
 	e.replace(&x, was, false)
 }
 
-func (e *Engine) transfer(l *lane, m Moved, n uint32) {
+func (e *Engine) transfer(id uint32, m Moved, n uint32) {
+	l := e.lanes.at(id)
 	switch m {
 	case ToExpired, ToBuried:
 		e.unpark(l, n)
@@ -62,7 +63,7 @@ func (e *Engine) transfer(l *lane, m Moved, n uint32) {
 		e.total.Dead += uint64(n)
 	case ToCancelled:
 		e.unpark(l, n)
-		l.cancelled += uint64(n)
+		e.lost.at(id).cancelled += uint64(n)
 		e.total.Cancelled += uint64(n)
 	case ToRevived:
 		e.undead(l, n)
@@ -79,7 +80,7 @@ func (e *Engine) transfer(l *lane, m Moved, n uint32) {
 		e.park(l, n)
 	case ToPurged:
 		e.undead(l, n)
-		l.cancelled += uint64(n)
+		e.lost.at(id).cancelled += uint64(n)
 		e.total.Cancelled += uint64(n)
 	default:
 		panic("engine: Settle needs one of the Moved constants")
@@ -250,7 +251,7 @@ func (e *Engine) unready(l *lane, t *tenant, was place) {
 
 // reclassify is classify for a tenant that may have nothing ready.
 func (e *Engine) reclassify(now time.Duration, id TenantID, t *tenant) {
-	if e.order == Fair && (t.claims > 0 || t.at != away || t.probeAt != away) {
+	if t.claims > 0 || t.at != away || t.probeAt != away {
 		e.classify(now, uint32(id), t)
 	}
 }
@@ -264,5 +265,7 @@ func (e *Engine) wakeDue(now time.Duration) {
 		}
 		e.place(now, id)
 	}
-	e.wakeReserve(now)
+	if e.reserve.len() > 0 {
+		e.wakeReserve(now)
+	}
 }

@@ -42,4 +42,9 @@ func Correct(virtual, guess, took float64, weight int) float64 {
 // least that of the one served last. Idle time earns nothing, so one that was
 // away cannot take every slot until it has caught up; and one that is ahead
 // cannot go to sleep to be forgiven.
-func Wake(own, servedLast float64) float64 { return max(own, servedLast) }
+func Wake(own, servedLast float64) float64 {
+	if own < servedLast { // max of floats minds NaN and -0, which are not here
+		return servedLast
+	}
+	return own
+}

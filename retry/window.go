@@ -85,7 +85,7 @@ func orHalfLife(h time.Duration) time.Duration {
 	return h
 }
 
-func grain(h time.Duration) time.Duration { return max(h/grains, 1) }
+func grain(h time.Duration) time.Duration { return time.Duration(max(uint64(h)/grains, 1)) }
 
 // whole returns the time from clock to now in whole grains of h; 0 when now is
 // not later.
@@ -93,12 +93,37 @@ func whole(clock, now, h time.Duration) time.Duration {
 	if now <= clock {
 		return 0
 	}
-	d := now - clock
-	return d - d%grain(h)
+	d, g := now-clock, grain(h)
+	if d < g { // as a rule: a lane's calls come close together
+		return 0
+	}
+	return d - time.Duration(uint64(d)%uint64(g))
 }
 
-// fade returns what is left of 1 after d.
-func fade(d, h time.Duration) float64 { return math.Exp2(-float64(d) / float64(h)) }
+// fade returns what is left of 1 after d: of whole grains that fill h from a
+// table, which holds the same value.
+func fade(d, h time.Duration) float64 {
+	g := grain(h)
+	n := uint64(d) / uint64(g)
+	if time.Duration(n)*g != d || g*grains != h {
+		return math.Exp2(-float64(d) / float64(h))
+	}
+	return fades[n%grains] * halves(n/grains)
+}
+
+// fades holds what is left after n grains, for every n of the first half-life.
+var fades = func() (f [grains]float64) {
+	for n := range f {
+		f[n] = math.Exp2(-float64(n) / grains)
+	}
+	return f
+}()
+
+// halves returns 2^-n, or 0 where that is no normal float.
+func halves(n uint64) float64 {
+	const bias, mantissa = 1023, 52
+	return math.Float64frombits((bias - min(n, bias)) << mantissa)
+}
 
 func faded(count float32, f float64) float32 {
 	left := float64(count) * f

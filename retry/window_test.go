@@ -161,3 +161,20 @@ func gap(t *rapid.T, h time.Duration) time.Duration {
 		return time.Duration(rapid.Int64Range(1, 40*int64(h)).Draw(t, "long gap"))
 	}
 }
+
+// What fades by the table fades exactly as by the formula, and what the table does
+// not hold (half-lives that grains do not fill, parts of a grain) by the formula.
+func TestFadeIsTheFormula(t *testing.T) {
+	for _, h := range []time.Duration{1, 1000, 1024, time.Microsecond * 1024, time.Second, 5 * time.Second, 10 * time.Second, time.Hour} {
+		for n := range 4 * grains {
+			for _, d := range []time.Duration{time.Duration(n) * grain(h), time.Duration(n)*grain(h) + 1} {
+				if got, want := fade(d, h), math.Exp2(-float64(d)/float64(h)); got != want {
+					t.Fatalf("fade(%d, %d) = %v, want %v", d, h, got, want)
+				}
+			}
+		}
+	}
+	if got := fade(5000*10*time.Second, 10*time.Second); got != 0 {
+		t.Errorf("after 5,000 half-lives %v are left, want 0", got)
+	}
+}

@@ -69,6 +69,9 @@ func serve(ctx context.Context, f serveFlags, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if c.Spans, err = server.SpansFromEnv(ctx, os.Getenv); err != nil {
+		return err
+	}
 	running, err := server.Start(ctx, c)
 	if errors.Is(err, server.ErrNoAdmin) {
 		return fmt.Errorf("%w; set %s or server.admin_key, or make one: fairlane key create ops --admin --data %s", err, adminKeyVar, c.Dir)
@@ -121,9 +124,9 @@ func reload(running *server.Running, f serveFlags, log *slog.Logger) {
 func newLogger(format string, w io.Writer) (*slog.Logger, error) {
 	switch format {
 	case "text":
-		return slog.New(slog.NewTextHandler(w, nil)), nil
+		return slog.New(server.Fold(slog.NewTextHandler(w, nil))), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, nil)), nil
+		return slog.New(server.Fold(slog.NewJSONHandler(w, nil))), nil
 	}
 	return nil, usageError{fmt.Errorf("--log must be text or json, not %q", format)}
 }

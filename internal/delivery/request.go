@@ -61,6 +61,12 @@ func (c *Client) appendHead(b []byte, r *Request, t *target, now int64) []byte {
 		b = appendField(b, "Content-Type", r.ContentType)
 	}
 	b = appendNumber(b, "Content-Length", int64(len(r.Payload)))
+	if r.TraceParent != "" && validValue(r.TraceParent) && validValue(r.TraceState) {
+		b = appendField(b, "traceparent", r.TraceParent)
+		if r.TraceState != "" {
+			b = appendField(b, "tracestate", r.TraceState)
+		}
+	}
 	if r.Schema != "" {
 		b = appendField(b, "Fairlane-Schema", r.Schema)
 	}

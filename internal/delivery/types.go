@@ -28,6 +28,8 @@ type Request struct {
 	Limit       int64         // RateLimit-Limit; negative: no such headers
 	Remaining   int64
 	Window      time.Duration     // in which Limit accrues; 0 is not known
+	TraceParent string            // W3C Trace Context; "" sends no such header
+	TraceState  string            //
 	Schema      string            // Fairlane-Schema; "" sends no such header
 	Shape       *Shape            // nil: Standard Webhooks with Secrets, and nothing else
 	Event       *envelope.Event   // needed where Shape.WantsEvent

@@ -54,6 +54,9 @@ type Options struct {
 	Tiers   map[string]Tier // "default" is used where a tenant's tier is missing
 	Observe Observer
 
+	// Trace, if set, begins the span of an attempt, and returns the W3C context to send and what ends the span.
+	Trace func(Attempting) (parent, state string, end func(Attempted))
+
 	Envelopes map[string]*envelope.Envelope // the operator's, by name
 
 	MaxWaiting      int           // references to waiting deliveries; 0 means 1,000,000: the reader stops there

@@ -24,7 +24,8 @@ type attempt struct {
 	from      ref          // what it was in the backlog
 	past      journal.Past // of one that lives again
 	again     bool
-	paced     *replay // of a replay: whose pace it went at
+	paced     *replay         // of a replay: whose pace it went at
+	traced    func(Attempted) // ends its span; nil: none
 	granted   time.Duration
 	waited    time.Duration // before that, from parked or due
 }
@@ -128,6 +129,7 @@ func (f *Fanout) send(a *attempt) delivery.Outcome {
 		Start: func() bool { return f.live(a.ticket) },
 	}
 	f.dressUp(r, dress, a.trigger)
+	f.trace(a, r)
 	return f.opts.Sender.Send(f.sending, r)
 }
 
@@ -243,7 +245,7 @@ func (f *Fanout) afterwards(a *attempt, o delivery.Outcome, v engine.Verdict) {
 	if v.Reason == engine.ByGone && v.Kind == engine.Park {
 		f.disable(a.lane.subID, "gone")
 	}
-	if f.opts.Observe.Attempt == nil {
+	if f.opts.Observe.Attempt == nil && a.traced == nil {
 		return
 	}
 	done := Attempted{
@@ -253,7 +255,12 @@ func (f *Fanout) afterwards(a *attempt, o delivery.Outcome, v engine.Verdict) {
 	if a.trigger != nil {
 		done.SinceAccepted = f.clock.now() - f.clock.instant(a.trigger.Accepted)
 	}
-	f.opts.Observe.Attempt(done)
+	if a.traced != nil {
+		a.traced(done)
+	}
+	if f.opts.Observe.Attempt != nil {
+		f.opts.Observe.Attempt(done)
+	}
 }
 
 // disable keeps a 410 over restarts. It runs in the attempt's own goroutine.

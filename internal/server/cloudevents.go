@@ -53,6 +53,8 @@ func (e *event) attribute(name string) string {
 // ingestEvents takes CloudEvents: POST /v1/triggers, structured, batched or binary.
 func (s *Server) ingestEvents(w http.ResponseWriter, r *http.Request) (err error) {
 	defer func(start time.Time) { s.metrics.posted(start, err) }(time.Now())
+	r, end := s.trace.ingest(r)
+	defer func() { end(err) }()
 	if s.stopping.Load() {
 		return fanout.ErrStopped
 	}

@@ -27,6 +27,8 @@ const (
 // audience and pressure are judged before a byte of the body is read.
 func (s *Server) ingest(w http.ResponseWriter, r *http.Request) (err error) {
 	defer func(start time.Time) { s.metrics.posted(start, err) }(time.Now())
+	r, end := s.trace.ingest(r)
+	defer func() { end(err) }()
 	if s.stopping.Load() {
 		return fanout.ErrStopped
 	}
@@ -68,6 +70,7 @@ func (s *Server) stamp(r *http.Request, t *journal.Trigger) {
 	if t.Key != "" {
 		t.Fingerprint = fingerprint(r, t)
 	}
+	s.keepTrace(r, t)
 	t.Accepted = time.Now()
 }
 
@@ -269,6 +272,9 @@ func fingerprint(r *http.Request, t *journal.Trigger) (sum [32]byte) {
 	part(t.Topic)
 	part(t.ContentType)
 	for _, a := range t.Attributes {
+		if isTrace(a) {
+			continue // a retry may come from another span
+		}
 		part(a.Name)
 		part(a.Value)
 	}

@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/config"
 	"github.com/fairlane-dev/fairlane/internal/delivery"
@@ -59,6 +61,8 @@ type Config struct {
 	ClientCert, ClientKey string                        // PEM files of the certificate shown to endpoints that ask; both or none
 	Envelopes             map[string]*envelope.Envelope // the operator's, by name
 	Sender                delivery.Sender               // nil: HTTP, guarded by Allow; Stop closes it either way
+
+	Spans sdktrace.SpanExporter // of posts and attempts; nil is none; Stop shuts it down
 
 	Operator string // tenant that hears of events of every tenant; "" is none
 
@@ -146,6 +150,7 @@ type Running struct {
 	journal  *journal.Journal
 	fanout   *fanout.Fanout
 	sender   delivery.Sender
+	tracer   *tracer
 	guard    atomic.Pointer[delivery.Guard] // for URLs at registration
 	reload   sync.Mutex                     // one Reload at a time
 
@@ -209,9 +214,13 @@ func (r *Running) start(ctx context.Context) (err error) {
 		}
 	}
 	r.allow(c.Allow)
+	if r.tracer, err = newTracer(ctx, c.Spans, c.Version, c.Logger); err != nil {
+		return err
+	}
 	metrics := NewMetrics(c.Version, c.MetricsTop)
 	r.fanout, err = fanout.Start(ctx, fanout.Options{
 		Journal: r.journal, Sender: r.sender, Logger: c.Logger, Engine: c.Engine, Profile: c.Profile, Tiers: c.Tiers, KeepDead: c.KeepDead, Envelopes: c.Envelopes,
+		Trace:   r.tracer.attempts(),
 		Observe: fanout.Observer{Attempt: both(metrics.Attempted, c.Observe.Attempt)},
 	})
 	if err != nil {
@@ -273,7 +282,7 @@ func (r *Running) serve(m *Metrics) {
 	r.server = New(Options{
 		Fanout: r.fanout, Journal: r.journal, Registry: r.journal.Registry(), Access: r.journal.Access(), AdminKey: r.config.AdminKey,
 		Tiers: r.config.Tiers, CheckURL: func(u string) error { return r.guard.Load().CheckURL(u) }, MaxBody: r.config.MaxBody,
-		Metrics: m, Open: r.config.OpenMetrics, Logger: r.log, Version: r.config.Version,
+		Metrics: m, trace: r.tracer, Open: r.config.OpenMetrics, Logger: r.log, Version: r.config.Version,
 	})
 	watch, end := context.WithCancel(context.Background())
 	r.endWatch = end
@@ -374,6 +383,9 @@ func (r *Running) undo() error {
 	r.loops.Wait()
 	if r.sender != nil {
 		r.sender.Close()
+	}
+	if err := r.tracer.stop(ctx); err != nil {
+		r.log.Warn("the last spans were not exported", "error", err)
 	}
 	if r.journal != nil {
 		errs = append(errs, r.journal.Close(ctx))

@@ -78,6 +78,7 @@ type Options struct {
 	CheckURL func(string) error     // nil: delivery.CheckURL
 	MaxBody  int                    // bytes of one trigger's payload; 0 means 1 MiB
 	Metrics  *Metrics               // nil: no /metrics
+	trace    *tracer                // nil: no spans
 	Open     bool                   // /metrics without a key
 	Logger   *slog.Logger           // nil discards
 	Version  string                 // of the release, for the OpenAPI document; "" means "dev"
@@ -89,6 +90,7 @@ type Server struct {
 	journal    Journal
 	registry   Registry
 	metrics    *Metrics
+	trace      *tracer // nil: no spans
 	log        *slog.Logger
 	access     Access
 	configured bool // key is one
@@ -107,7 +109,7 @@ type Server struct {
 // New returns a server that answers from o.
 func New(o Options) *Server {
 	s := &Server{
-		fanout: o.Fanout, journal: o.Journal, registry: o.Registry, metrics: o.Metrics,
+		fanout: o.Fanout, journal: o.Journal, registry: o.Registry, metrics: o.Metrics, trace: o.trace,
 		log: o.Logger, access: o.Access, configured: o.AdminKey != "", key: sha256.Sum256([]byte(o.AdminKey)), checkURL: o.CheckURL,
 		maxBody: o.MaxBody, pace: defaultPace, mux: http.NewServeMux(), writing: make(chan struct{}, 1),
 	}
