@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/fairlane-dev/fairlane/internal/config"
+	"github.com/fairlane-dev/fairlane/internal/strictyaml"
 )
 
 // MaxFile is the greatest size of a file in bytes.
@@ -33,11 +34,9 @@ type Set struct{ objects map[string][]object }
 type object struct {
 	fields map[string]any // secrets in clear
 	file   string
-	at     place
-	lines  map[string]place // of each field, by its path in the object
+	at     strictyaml.Place
+	lines  map[string]strictyaml.Place // of each field, by its path in the object
 }
-
-type place struct{ line, column int }
 
 // Len counts the objects of a kind.
 func (s *Set) Len(kind string) int { return len(s.objects[kind]) }
@@ -60,14 +59,14 @@ func (s *Set) Secret(i int) bool {
 var indexed = regexp.MustCompile(`\A(tenants|subscriptions)\[(\d+)\]\.?(.*)\z`)
 
 // Problem gives what the service says of a field, such as "tenants[3].tier", its place in the files.
-func (s *Set) Problem(field, rule string) config.Problem {
+func (s *Set) Problem(field, rule string) strictyaml.Problem {
 	m := indexed.FindStringSubmatch(field)
 	if m == nil {
-		return config.Problem{Field: field, Rule: rule}
+		return strictyaml.Problem{Field: field, Rule: rule}
 	}
 	i, err := strconv.Atoi(m[2])
 	if err != nil || i >= s.Len(m[1]) {
-		return config.Problem{Field: field, Rule: rule}
+		return strictyaml.Problem{Field: field, Rule: rule}
 	}
 	o := &s.objects[m[1]][i]
 	at := o.place(m[3])
@@ -75,11 +74,11 @@ func (s *Set) Problem(field, rule string) config.Problem {
 	if m[3] != "" {
 		name += ": " + m[3]
 	}
-	return config.Problem{File: o.file, Line: at.line, Column: at.column, Field: name, Rule: rule}
+	return strictyaml.Problem{File: o.file, Line: at.Line, Column: at.Column, Field: name, Rule: rule}
 }
 
 // place finds a field, or the nearest that it stands in.
-func (o *object) place(field string) place {
+func (o *object) place(field string) strictyaml.Place {
 	for field != "" {
 		if at, ok := o.lines[field]; ok {
 			return at
@@ -103,15 +102,15 @@ func (o *object) name() string {
 // names. env resolves ${NAME}. Errors are config.Problems: all that is wrong, with file and line.
 func Read(paths []string, env config.Env) (*Set, error) {
 	s := &Set{objects: map[string][]object{}}
-	var problems config.Problems
+	var problems strictyaml.Problems
 	files, err := find(paths)
 	if err != nil {
 		return nil, err
 	}
 	for _, file := range files {
-		r := reader{file: file, env: env, set: s}
+		r := reader{Reader: strictyaml.Reader{File: file}, env: env, set: s}
 		r.read()
-		problems = append(problems, r.problems...)
+		problems = append(problems, r.Problems...)
 	}
 	problems = append(problems, s.twice()...)
 	if len(problems) > 0 {
@@ -161,7 +160,7 @@ func yamlFiles(dir string) (files []string, err error) {
 }
 
 // twice finds objects that stand in the files more than once.
-func (s *Set) twice() (problems config.Problems) {
+func (s *Set) twice() (problems strictyaml.Problems) {
 	for _, kind := range []string{Tenants, Subscriptions} {
 		seen := map[string]*object{}
 		for i := range s.objects[kind] {
@@ -171,9 +170,9 @@ func (s *Set) twice() (problems config.Problems) {
 				seen[o.name()] = o
 				continue
 			}
-			problems = append(problems, config.Problem{File: o.file, Line: o.at.line, Column: o.at.column,
+			problems = append(problems, strictyaml.Problem{File: o.file, Line: o.at.Line, Column: o.at.Column,
 				Field: strings.TrimSuffix(kind, "s") + " " + o.name(),
-				Rule:  fmt.Sprintf("must stand once; it stands in %s:%d too", first.file, first.at.line)})
+				Rule:  fmt.Sprintf("must stand once; it stands in %s:%d too", first.file, first.at.Line)})
 		}
 	}
 	return problems
