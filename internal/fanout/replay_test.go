@@ -702,3 +702,30 @@ func TestAReplayKeepsTheOrder(t *testing.T) {
 		})
 	}
 }
+
+// What one tenant leaves open is bounded, and bounds nobody else.
+func TestATenantsOpenReplaysAreBounded(t *testing.T) {
+	b := start(t, nil)
+	for _, id := range []string{"acme", "beta"} {
+		b.tenant(id)
+	}
+	subs := map[string]string{"acme": b.subscribe("acme", "hook", journal.Limits{}), "beta": b.subscribe("beta", "else", journal.Limits{})}
+	b.bury(subs["acme"], "hook", "acme", 1)
+	b.bury(subs["beta"], "else", "beta", 1)
+	edit(t, b, subs["acme"], func(s *journal.Subscription) { s.Paused = true })
+	var err error
+	for range jobsOpen + 1 {
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = b.Replay(t.Context(), Selection{Subscription: subs["acme"]}, "", false)
+	}
+	if !errors.Is(err, ErrConflict) {
+		t.Errorf("one more than %d: %v", jobsOpen, err)
+	}
+	if _, err := b.Replay(t.Context(), Selection{Tenant: "acme"}, "", true); err != nil {
+		t.Errorf("a dry run: %v", err)
+	}
+	b.replay(Selection{Subscription: subs["beta"]})
+	b.until(subs["beta"], "delivery", delivered(1))
+}
