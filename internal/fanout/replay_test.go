@@ -729,3 +729,35 @@ func TestATenantsOpenReplaysAreBounded(t *testing.T) {
 	b.replay(Selection{Subscription: subs["beta"]})
 	b.until(subs["beta"], "delivery", delivered(1))
 }
+
+// What waits is not sent twice by a resend, also when it is so old that it has moved.
+//
+// Field case 53.
+func TestAResendOfWhatWaitsIsRefused(t *testing.T) {
+	b := start(t, nil)
+	b.tenant("acme")
+	sub := b.subscribe("acme", "hook", journal.Limits{})
+	before := b.post(1, "acme")[0]
+	b.until(sub, "delivery", delivered(1))
+	edit(t, b, sub, func(s *journal.Subscription) { s.Paused = true })
+	waits := b.post(5, "acme")
+	b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 5 })
+	for _, what := range []string{"parked", "moved"} {
+		for _, r := range waits {
+			if _, err := b.Resend(t.Context(), r.ID, []string{sub}); !errors.Is(err, ErrConflict) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		b.moveEverything()
+	}
+	if _, err := b.Resend(t.Context(), before.ID, []string{sub}); err != nil {
+		t.Errorf("what was delivered: %v", err)
+	}
+	edit(t, b, sub, func(s *journal.Subscription) { s.Paused = false })
+	b.until(sub, "the end", delivered(7))
+	for id, n := range b.times("hook") {
+		if n != 1 && id != before.ID {
+			t.Errorf("%s was sent %d times", id, n)
+		}
+	}
+}
