@@ -97,7 +97,7 @@ func (f *Fanout) checkSubscription(s journal.Subscription) error {
 	if tn == nil || tn.Deleted {
 		return fmt.Errorf("%w: tenant: %q does not exist", ErrInvalid, s.Tenant)
 	}
-	if err := f.checkGroup(tn, &s); err != nil {
+	if err := f.checkGroup(&s); err != nil {
 		return err
 	}
 	if _, err := f.profile(tn, s); err != nil {
