@@ -114,9 +114,6 @@ func (o *object) add(name string, value json.RawMessage) {
 	o.order = append(o.order, name)
 }
 
-// maxProblems of one answer: the caller chooses how many fields are wrong.
-const maxProblems = 32
-
 func (o *object) bad(name, rule string) {
 	if len(o.problems) < maxProblems {
 		o.problems = append(o.problems, fieldRule{strings.TrimSuffix(o.path+clip(name), "."), rule})
