@@ -70,7 +70,8 @@ type LaneStatus struct {
 	HostName     string // scheme://host:port
 	Rate         string
 	Burst        int64
-	Stopped      int // queues of an ordered lane that wait behind a dead letter
+	Now          time.Duration // the instant of this view, on the axis of Probe and Until
+	Stopped      int           // queues of an ordered lane that wait behind a dead letter
 }
 
 // TenantStatus is the account of a tenant: the sum over its lanes, removed ones included.

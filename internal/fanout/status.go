@@ -44,7 +44,7 @@ func (f *Fanout) Lane(subscription string) (LaneStatus, bool) {
 }
 
 func (f *Fanout) laneStatus(l *lane, v engine.LaneView) LaneStatus {
-	s := LaneStatus{LaneView: v, Subscription: l.sub.ID, TenantID: l.sub.Tenant, Stopped: l.backlog.stoppedQueues()}
+	s := LaneStatus{LaneView: v, Now: f.clock.now(), Subscription: l.sub.ID, TenantID: l.sub.Tenant, Stopped: l.backlog.stoppedQueues()}
 	if l.backlog.ordered != nil && v.Blocked == engine.None && v.Counters.Parked > 0 && v.Waiting.Count == 0 {
 		s.Blocked = engine.ByOrder
 	}
