@@ -14,6 +14,7 @@ demo: ## one noisy, one dead and one failing tenant leave the others untouched (
 
 pictures: ## redraw the pictures in docs/ from a fresh run
 	$(GO) run ./cmd/fairlane demo --plot docs/demo.svg
+	$(GO) run ./cmd/fairlane sim run all --plot docs/sim.svg
 
 build: ## build bin/fairlane
 	$(GO) build -trimpath -o bin/fairlane ./cmd/fairlane
@@ -39,7 +40,7 @@ bench: ## the figures of docs/benchmarks.md, as ratios of interleaved runs
 	cd bench && $(GO) run .
 
 torture: tools ## long crash and property runs, before a release
-	$(GO) test -timeout 60m -count=1 ./internal/torture/ ./internal/journal/ ./admit/redisquota/ -torture
+	$(GO) test -timeout 60m -count=1 ./internal/torture/ ./internal/journal/ ./admit/redisquota/ ./sim/scenario/ -torture
 
 fuzz: ## every fuzz target for FUZZTIME each
 	scripts/fuzz $(FUZZTIME)

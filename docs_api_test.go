@@ -209,7 +209,9 @@ func (p *platform) curl(t *testing.T, args []string) (*http.Response, []byte) {
 			header.Set(name, value)
 		case "--json":
 			body = strings.ReplaceAll(args[i+1], from, to)
-			header.Set("Content-Type", "application/json")
+			if header.Get("Content-Type") == "" {
+				header.Set("Content-Type", "application/json")
+			}
 			if method == http.MethodGet {
 				method = http.MethodPost
 			}
@@ -278,7 +280,7 @@ func differs(want block, resp *http.Response, body []byte) string {
 }
 
 var (
-	passing = regexp.MustCompile(`^(position|remaining|next|created|overlap_until|at|accepted|died|first_died|secret|Retry-After|.*_ms)$`)
+	passing = regexp.MustCompile(`^(until|overlap_until|position|remaining|next|created|at|accepted|died|first_died|secret|Retry-After|.*_ms)$`)
 	ids     = regexp.MustCompile(`(msg_p|sub_|rpl_)[0-9a-z]+`)
 )
 

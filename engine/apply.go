@@ -318,8 +318,6 @@ func (e *Engine) setSlots(now time.Duration, c SetSlots) error {
 	}
 	e.slots = c.Slots
 	e.reclassifyAll(now)
-	for i := range e.hosts.len() {
-		e.wakeHost(now, e.hosts.at(uint32(i)))
-	}
+	e.wakeHosts(now)
 	return nil
 }

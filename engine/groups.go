@@ -24,6 +24,7 @@ type group struct {
 	cap      int32
 	inFlight uint32
 	lanes    []uint32 // not removed
+	known    bool
 }
 
 // rate, level, burst are the contract's: the group's, or the lane's own.
@@ -87,8 +88,8 @@ func (e *Engine) joinGroup(id uint32, p *profile, cap int32) {
 	}
 	e.groups.grow(uint32(p.Group))
 	g := e.group(p.Group)
-	if g.rate == (limit.Rate{}) {
-		g.rate = p.Rate
+	if !g.known {
+		g.known, g.rate = true, p.Rate // full, once in its life
 	}
 	g.cap = cap
 	g.lanes = append(g.lanes, id)

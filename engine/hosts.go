@@ -101,6 +101,15 @@ func (e *Engine) wakeHost(now time.Duration, h *host) {
 	}
 }
 
+// wakeHosts looks once a round for hosts that have room and a queue. One that was woken may have lost its tenant's
+// share before it started (a weight, the slots or who is active changed); until it starts, no event of the host
+// need come to wake the next.
+func (e *Engine) wakeHosts(now time.Duration) {
+	for i := range e.hosts.len() {
+		e.wakeHost(now, e.hosts.at(uint32(i)))
+	}
+}
+
 // wakeReserve lets the lane go on that the platform's next retry goes to. The
 // next one follows when this one has started or given up (unready); at once, if
 // this one must wait for its tenant's share.

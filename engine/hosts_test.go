@@ -230,3 +230,36 @@ func TestALaneThatMovesAwayLeavesItsRoom(t *testing.T) {
 		t.Errorf("%d granted, want both: each has a host to itself now", n)
 	}
 }
+
+// A lane that was woken for its host and then lost its tenant's share keeps the others of the host waiting for a
+// round at most.
+func TestAWokenLaneWithoutAShareDelaysItsHostForARound(t *testing.T) {
+	s := newDriver(Config{Slots: 10, HostLimit: 2})
+	s.apply(t, PutTenant{Tenant: 0}, PutTenant{Tenant: 1})
+	for lane, of := range []TenantID{0, 1, 0, 0} {
+		s.apply(t, PutLane{LaneSpec: LaneSpec{Lane: LaneID(lane), Tenant: of, Host: HostID(lane / 3), Profile: open()}})
+	}
+	s.finish(s.offer(1).Ticket, Result{Kind: OK}) // the other has used more by now
+	var out []Ticket
+	for range 2 {
+		out = append(out, s.offer(2).Ticket)
+	}
+	s.offer(3) // elsewhere
+	if a, b := s.offer(0), s.offer(1); a.Reason != ByHost || b.Reason != ByHost {
+		t.Fatalf("%v %v, want both to wait for the host", a.Reason, b.Reason)
+	}
+	s.e.tenants.at(1).virtual = s.e.tenants.at(0).virtual + 1
+	s.to(100 * time.Millisecond)
+	s.finish(out[0], Result{Kind: Failed})
+	if at := s.e.lanes.at(0).at; !at.ready() {
+		t.Fatalf("the first tenant's lane was not woken: it is in %d", at)
+	}
+	s.apply(t, PutTenant{Tenant: 1, Weight: 1000}) // the first one's nominal falls to one slot
+	if g, ok := s.next(); ok {
+		t.Fatalf("lane %d was granted", g.Lane)
+	}
+	s.to(1200 * time.Millisecond)
+	if g, ok := s.next(); !ok || g.Lane != 1 {
+		t.Errorf("a round later: %v %v, want the other tenant's lane", g.Lane, ok)
+	}
+}

@@ -416,3 +416,40 @@ func TestAHeadNotYetDueHoldsNobodyBack(t *testing.T) {
 		t.Errorf("%v %v", v.Kind, v.Reason)
 	}
 }
+
+// There is no lease that could run out before a request does: while one is out, however long, a lane of cap 1
+// starts no other, and a probe's place is kept until its timeout, which is the request's.
+// Field case 22.
+func TestNothingIsStartedTwiceHoweverLongARequestTakes(t *testing.T) {
+	for _, probe := range []bool{false, true} {
+		p := Profile{Cap: 1, NoBudget: true, Timeout: time.Minute}
+		s := newDriver(Config{HostLimit: -1})
+		s.apply(t, PutTenant{Tenant: 0})
+		s.lane(t, 0, 0, p)
+		out := s.offer(0).Ticket
+		if probe {
+			for range 5 {
+				s.finish(out, Result{Kind: Failed})
+				s.to(s.now + 10*time.Minute)
+				g, ok := s.next()
+				if !ok {
+					t.Fatal("the retry was not granted")
+				}
+				out = g.Ticket
+			}
+			if out.Flags&FlagProbe == 0 {
+				t.Fatal("the last one is no probe")
+			}
+		}
+		s.offer(0)
+		for end := s.now + 59*time.Second; s.now < end; s.to(s.now + time.Second) {
+			if g, ok := s.next(); ok {
+				t.Fatalf("probe %v: %+v started while the first was out", probe, g)
+			}
+		}
+		s.finish(out, Result{Kind: OK})
+		if _, ok := s.next(); !ok {
+			t.Errorf("probe %v: the next did not go after the first", probe)
+		}
+	}
+}

@@ -128,6 +128,7 @@ func (e *Engine) measureDue(now time.Duration) {
 		return
 	}
 	m.begin(now)
+	e.wakeHosts(now)
 }
 
 // survey judges the window before the open one, and gathers the open one's

@@ -13,11 +13,16 @@ import (
 func (e *Engine) Next(now time.Duration) (Grant, bool) {
 	now = e.seen(now)
 	e.wakeDue(now)
-	x, with, ok := e.first(now)
-	if !ok {
-		return Grant{}, false
+	for {
+		x, with, ok := e.first(now)
+		if ok {
+			return e.sendHead(&x, with), true
+		}
+		if e.reserve.len() == 0 || e.reserve.at > now {
+			return Grant{}, false
+		}
+		e.wakeReserve(now) // the one that was called could not start: the next is
 	}
-	return e.sendHead(&x, with), true
 }
 
 // head is what a lane's head starts with.

@@ -92,6 +92,9 @@ func duration(seconds float32) time.Duration {
 	return time.Duration(float64(seconds) * float64(time.Second))
 }
 
+// Broke reports whether all that the lane's head lacks is retry budget: another that has not been tried could go.
+func (e *Engine) Broke(id LaneID) bool { return e.lane(id).flags&laneBudget != 0 }
+
 // Tenants hands every tenant that was not removed to visit, by id.
 func (e *Engine) Tenants(visit func(TenantView)) {
 	for i := range e.tenants.len() {

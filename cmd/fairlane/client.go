@@ -1,122 +1,114 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
+	"iter"
+	"net/url"
 	"os"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
+
+	api "github.com/fairlane-dev/fairlane/client"
 )
 
-// client calls the API of a running service.
+// keyVar holds the key of the commands that call the service; without it they use the admin's.
+const keyVar = "FAIRLANE_KEY"
+
+// maxAnswer bounds an answer in memory.
+const maxAnswer = 16 << 20
+
+// client calls the API of a running service and prints what it answers.
 type client struct {
 	server string
-	json   bool // print the answer as it is
+	json   bool // print the API's JSON
 }
 
 // flags adds what every command that calls the service takes.
 func (c *client) flags(cmd *cobra.Command) {
-	cmd.PersistentFlags().StringVar(&c.server, "server", "http://127.0.0.1:8080", "base URL of the service; the key comes from "+adminKeyVar)
+	cmd.PersistentFlags().StringVar(&c.server, "server", "http://127.0.0.1:8080", "base URL of the service; the key comes from "+keyVar+" or "+adminKeyVar)
 	cmd.PersistentFlags().BoolVar(&c.json, "json", false, "print the API's JSON")
 }
 
-const (
-	callTimeout = 30 * time.Second
-	maxAnswer   = 16 << 20
-)
-
-// call sends one request and returns the body of a 2xx answer. Other answers are errors that
-// say field and rule.
-func (c *client) call(ctx context.Context, method, path string, in any) ([]byte, error) {
-	key := os.Getenv(adminKeyVar)
+// api is the typed client.
+func (c *client) api() (*api.Client, error) {
+	key := cmp.Or(os.Getenv(keyVar), os.Getenv(adminKeyVar))
 	if key == "" {
-		return nil, errors.New(adminKeyVar + " is not set")
+		return nil, errors.New("neither " + keyVar + " nor " + adminKeyVar + " is set")
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	var body io.Reader = http.NoBody
-	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			return nil, err
-		}
-		body = bytes.NewReader(data)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.server, "/")+path, body)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Authorization", "Bearer "+key)
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	out, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode/100 != 2 {
-		return nil, answerError(resp.StatusCode, out)
-	}
-	return out, nil
+	return &api.Client{Base: c.server, Key: key}, nil
 }
 
-// answerError says what a problem says.
-func answerError(status int, body []byte) error {
-	var p struct{ Title, Detail string }
-	if json.Unmarshal(body, &p) != nil || p.Title == "" {
-		return fmt.Errorf("the service answered %d %s", status, http.StatusText(status))
+// call sends one request and returns the body of a 2xx answer.
+func (c *client) call(ctx context.Context, method, path string, in any) (out json.RawMessage, err error) {
+	a, err := c.api()
+	if err != nil {
+		return nil, err
 	}
-	return fmt.Errorf("%s (%d): %s", strings.ToLower(p.Title), status, p.Detail)
+	return out, a.Do(ctx, method, path, in, &out)
 }
 
-// list walks the pages of path and prints them as rows, or as one JSON array.
-func (c *client) list(cmd *cobra.Command, path string, header string, row func(json.RawMessage) ([]string, error)) error {
-	items, err := c.pages(cmd.Context(), path)
+// do runs one call of the typed client and prints what it returns.
+func do[T any](c *client, cmd *cobra.Command, call func(context.Context, *api.Client) (T, error), text func(T) string) error {
+	a, err := c.api()
+	if err != nil {
+		return err
+	}
+	v, err := call(cmd.Context(), a)
 	if err != nil {
 		return err
 	}
 	if c.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(append([]json.RawMessage{}, items...))
+		return printJSON(cmd.OutOrStdout(), v)
 	}
-	return table(cmd.OutOrStdout(), header, items, row)
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), text(v))
+	return err
 }
 
-// pages returns the items of all pages of path, which has a query.
-func (c *client) pages(ctx context.Context, path string) (items []json.RawMessage, err error) {
-	for after := ""; ; {
-		data, err := c.call(ctx, http.MethodGet, path+after, nil)
+// done runs a call that answers nothing, and prints text unless --json is set.
+func done(c *client, cmd *cobra.Command, call func(context.Context, *api.Client) error, text string) error {
+	a, err := c.api()
+	if err == nil {
+		err = call(cmd.Context(), a)
+	}
+	if err == nil && !c.json {
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+	}
+	return err
+}
+
+// listed prints a list as rows, or as one JSON array.
+func listed[T any](c *client, cmd *cobra.Command, items func(context.Context, *api.Client) iter.Seq2[T, error], header string, row func(T) []string) error {
+	a, err := c.api()
+	if err != nil {
+		return err
+	}
+	all := []T{}
+	for item, err := range items(cmd.Context(), a) {
 		if err != nil {
-			return nil, err
+			return err
 		}
-		var page struct {
-			Items []json.RawMessage
-			Next  string
-		}
-		if err := json.Unmarshal(data, &page); err != nil {
-			return nil, fmt.Errorf("the service's answer: %w", err)
-		}
-		items = append(items, page.Items...)
-		if page.Next == "" {
-			return items, nil
-		}
-		after = "&after=" + page.Next
+		all = append(all, item)
 	}
+	if c.json {
+		return printJSON(cmd.OutOrStdout(), all)
+	}
+	return table(cmd.OutOrStdout(), header, all, func(item T) ([]string, error) { return row(item), nil })
 }
 
-func table(w io.Writer, header string, items []json.RawMessage, row func(json.RawMessage) ([]string, error)) error {
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false) // topics keep their ">"
+	return enc.Encode(v)
+}
+
+func table[T any](w io.Writer, header string, items []T, row func(T) ([]string, error)) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, header)
 	for _, item := range items {
@@ -127,6 +119,38 @@ func table(w io.Writer, header string, items []json.RawMessage, row func(json.Ra
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	return t.Flush()
+}
+
+// list walks the pages of path, which has a query, and prints them as rows, or as one JSON array.
+func (c *client) list(cmd *cobra.Command, path string, header string, row func(json.RawMessage) ([]string, error)) error {
+	items, err := c.pages(cmd.Context(), path)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return printJSON(cmd.OutOrStdout(), append([]json.RawMessage{}, items...))
+	}
+	return table(cmd.OutOrStdout(), header, items, row)
+}
+
+// pages returns the items of all pages of path, which has a query.
+func (c *client) pages(ctx context.Context, path string) (items []json.RawMessage, err error) {
+	a, err := c.api()
+	if err != nil {
+		return nil, err
+	}
+	path, query, _ := strings.Cut(path, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, err
+	}
+	for item, err := range api.List[json.RawMessage](ctx, a, path, values) {
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	return items, nil
 }
 
 // show prints an answer as it is with --json, else as text makes it.

@@ -73,6 +73,7 @@ func newRoot() *cobra.Command {
 		newServeCmd(),
 		newTenantCmd(),
 		newSubscriptionCmd(),
+		newKeyCmd(),
 		newDeadCmd(),
 		newReplayCmd(),
 		newCheckConfigCmd(),

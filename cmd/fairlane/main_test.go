@@ -263,7 +263,7 @@ func TestServeRefusesWhatItCannotServe(t *testing.T) {
 		code int
 		says string
 	}{
-		{"", []string{"serve"}, exitFailed, "no admin key: set FAIRLANE_ADMIN_KEY"},
+		{"", []string{"serve"}, exitFailed, "set FAIRLANE_ADMIN_KEY or"},
 		{"short", []string{"serve"}, exitFailed, "at least 16 characters"},
 		{"", []string{"serve", "--dev", "--listen", ":8080"}, exitUsage, "loopback only"},
 		{"", []string{"serve", "--dev", "--listen", "0.0.0.0:8080"}, exitUsage, "loopback only"},
@@ -277,7 +277,7 @@ func TestServeRefusesWhatItCannotServe(t *testing.T) {
 		{"", []string{"serve", "--config", bad}, exitFailed, "bad.yaml:2:1: limiter: is unknown"},
 		{"0123456789abcdef", []string{"serve", "--listen", address, "--data", filepath.Join(dir, "d")}, exitFailed, "address already in use"},
 		{"0123456789abcdef", []string{"serve", "--listen", "127.0.0.1:0", "--data", bad}, exitFailed, "bad.yaml"},
-		{"", []string{"tenant", "ls"}, exitFailed, "FAIRLANE_ADMIN_KEY is not set"},
+		{"", []string{"tenant", "ls"}, exitFailed, "FAIRLANE_ADMIN_KEY is set"},
 		{"x", []string{"tenant", "ls", "--server", taken.URL}, exitFailed, "answered 404"},
 		{"x", []string{"tenant", "create"}, exitUsage, "accepts 1 arg"},
 		{"x", []string{"sub", "create", "--tenant", "a"}, exitFailed, `required flag(s) "topic", "url" not set`},
@@ -346,5 +346,48 @@ func TestServeReadsItsFile(t *testing.T) {
 	}
 	if strings.Contains(s.out.String(), "export") {
 		t.Error("a key that was given is printed")
+	}
+}
+
+// The first administrator's key is made on the data directory, and makes the others.
+func TestKeysByCommand(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(adminKeyVar, "")
+	secretOf := func(out string) string {
+		_, rest, _ := strings.Cut(out, "secret  ")
+		secret, _, _ := strings.Cut(rest, " ")
+		return secret
+	}
+	admin := secretOf(ok(t, "key", "create", "ops", "--admin", "--data", dir))
+	s := startServe(t, "--dev", "--listen", "127.0.0.1:0", "--data", dir)
+	t.Setenv(keyVar, admin)
+	call := func(args ...string) []string { return append(args, "--server", s.url) }
+	ok(t, call("tenant", "create", "acme")...)
+	first := secretOf(ok(t, call("key", "create", "portal", "--tenant", "acme")...))
+	second := secretOf(ok(t, call("key", "rotate", "portal", "--overlap", "1h")...))
+	if out := ok(t, call("key", "ls")...); !strings.Contains(out, "rotating until") || !regexp.MustCompile(`(?m)^ops +admin +\(all\) +yes +active`).MatchString(out) || strings.Contains(out, "flk_") {
+		t.Error(out)
+	}
+	for _, secret := range []string{first, second} {
+		t.Setenv(keyVar, secret)
+		ok(t, call("sub", "ls")...)
+		if code, _, errs := command(t, call("key", "ls")...); code != exitFailed || !strings.Contains(errs, "403") {
+			t.Errorf("a tenant lists keys: %d %q", code, errs)
+		}
+	}
+	t.Setenv(keyVar, admin)
+	if out := ok(t, call("key", "revoke", "portal")...); out != "revoked portal\n" {
+		t.Error(out)
+	}
+	if code, _, errs := command(t, "key", "create", "late", "--admin", "--data", dir); code != exitFailed || !strings.Contains(errs, "in use") {
+		t.Errorf("beside a running service: %d %q", code, errs)
+	}
+	for _, args := range [][]string{{"key", "create", "x"}, {"key", "create", "x", "--admin", "--producer"}, {"key", "create", "x", "--producer", "--data", dir}} {
+		if code, _, _ := command(t, args...); code != exitUsage {
+			t.Errorf("%v: exit %d", args, code)
+		}
+	}
+	if code := s.stop(t); code != exitOK {
+		t.Errorf("exit %d: %s", code, s.errs)
 	}
 }

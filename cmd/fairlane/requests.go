@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	api "github.com/fairlane-dev/fairlane/client"
 )
 
 // requestFlags are the flags of create that say how requests look. Secrets come from files: arguments
@@ -20,7 +22,7 @@ type requestFlags struct {
 	headers              []string
 }
 
-func (f *requestFlags) add(cmd *cobra.Command, in *newSubscription) {
+func (f *requestFlags) add(cmd *cobra.Command, in *api.NewSubscription) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.signature, "signature", "", "standard, svix, or a template as JSON")
 	fs.StringVar(&f.beside, "signature-beside", "", "a second one, during a migration; the same forms")
@@ -33,7 +35,7 @@ func (f *requestFlags) add(cmd *cobra.Command, in *newSubscription) {
 }
 
 // fill puts what the flags say into in.
-func (f *requestFlags) fill(in *newSubscription) (err error) {
+func (f *requestFlags) fill(in *api.NewSubscription) (err error) {
 	if in.Signature, err = signatureJSON("signature", f.signature); err != nil {
 		return err
 	}
@@ -51,7 +53,7 @@ func (f *requestFlags) fill(in *newSubscription) (err error) {
 	return f.fillCertificate(in)
 }
 
-func (f *requestFlags) fillCertificate(in *newSubscription) error {
+func (f *requestFlags) fillCertificate(in *api.NewSubscription) error {
 	if (f.certFile == "") != (f.keyFile == "") {
 		return usageError{fmt.Errorf("--client-cert and --client-key belong together")}
 	}

@@ -41,7 +41,8 @@ signal ends it at once; nothing acknowledged is lost by that.
 SIGHUP reads the configuration file again. All of it is checked before any is put into force; what
 needs a restart is named in the log. Certificates are read again by themselves when they change.
 
-The admin key comes from FAIRLANE_ADMIN_KEY or, if that is not set, from server.admin_key.
+An admin key may come from FAIRLANE_ADMIN_KEY or, if that is not set, from server.admin_key. Keys in the
+data directory (fairlane key) need neither.
 
 --dev is for a first look: it listens on the loopback alone, lets endpoints be there, keeps
 data in ./fairlane-data, and makes an admin key if none is set.`,
@@ -69,6 +70,9 @@ func serve(ctx context.Context, f serveFlags, stdout, stderr io.Writer) error {
 		return err
 	}
 	running, err := server.Start(ctx, c)
+	if errors.Is(err, server.ErrNoAdmin) {
+		return fmt.Errorf("%w; set %s or server.admin_key, or make one: fairlane key create ops --admin --data %s", err, adminKeyVar, c.Dir)
+	}
 	if err != nil {
 		return err
 	}
@@ -144,9 +148,7 @@ func serveConfig(f serveFlags, log *slog.Logger) (c server.Config, made bool, er
 	}
 	c.Listen, c.Dir = cmp.Or(f.listen, c.Listen), cmp.Or(f.data, c.Dir)
 	switch {
-	case c.AdminKey == "":
-		return c, false, fmt.Errorf("no admin key: set %s or server.admin_key, or try --dev", adminKeyVar)
-	case len(c.AdminKey) < minAdminKey:
+	case c.AdminKey != "" && len(c.AdminKey) < minAdminKey:
 		return c, false, fmt.Errorf("the admin key must have at least %d characters", minAdminKey)
 	case f.dev && !loopback(c.Listen):
 		return c, false, usageError{fmt.Errorf("--dev listens on the loopback only, not on %q", c.Listen)}

@@ -1,13 +1,15 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
-	"net/http"
+	"cmp"
+	"context"
+	"iter"
 	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	api "github.com/fairlane-dev/fairlane/client"
 )
 
 func newSubscriptionCmd() *cobra.Command {
@@ -15,38 +17,13 @@ func newSubscriptionCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "subscription", Aliases: []string{"sub"}, Short: "Create, list and remove subscriptions", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	c.flags(cmd)
-	cmd.AddCommand(newSubscriptionCreateCmd(c), newSubscriptionListCmd(c), newSubscriptionRotateCmd(c), newSubscriptionRemoveCmd(c))
+	cmd.AddCommand(newSubscriptionCreateCmd(c), newSubscriptionListCmd(c), newSubscriptionRemoveCmd(c),
+		newSubscriptionPauseCmd(c), newSubscriptionResumeCmd(c), newSubscriptionRotateCmd(c))
 	return cmd
 }
 
-// newSubscription is what the flags of create say; what is not set is left to the service.
-type newSubscription struct {
-	Tenant   string   `json:"tenant"`
-	URL      string   `json:"url"`
-	Topics   []string `json:"topics"`
-	Rate     string   `json:"rate,omitempty"`
-	Burst    int64    `json:"burst,omitempty"`
-	Cap      *int     `json:"cap,omitempty"`
-	Timeout  string   `json:"timeout,omitempty"`
-	Attempts uint32   `json:"attempts,omitempty"`
-	OnLimit  string   `json:"on_limit,omitempty"`
-	Lane     string   `json:"lane,omitempty"`
-	Order    string   `json:"order,omitempty"`
-	OnDead   string   `json:"on_dead,omitempty"`
-
-	Match map[string]string `json:"match,omitempty"`
-
-	Secrets           []string          `json:"secrets,omitempty"`
-	Signature         json.RawMessage   `json:"signature,omitempty"`
-	SignatureBeside   json.RawMessage   `json:"signature_beside,omitempty"`
-	Headers           map[string]string `json:"headers,omitempty"`
-	OptionalHeaders   []string          `json:"optional_headers,omitempty"`
-	Envelope          string            `json:"envelope,omitempty"`
-	ClientCertificate map[string]string `json:"client_certificate,omitempty"`
-}
-
 func newSubscriptionCreateCmd(c *client) *cobra.Command {
-	var in newSubscription
+	var in api.NewSubscription
 	var limit int
 	var look requestFlags
 	cmd := &cobra.Command{
@@ -61,11 +38,9 @@ func newSubscriptionCreateCmd(c *client) *cobra.Command {
 			if err := look.fill(&in); err != nil {
 				return err
 			}
-			out, err := c.call(cmd.Context(), http.MethodPost, "/v1/subscriptions", in)
-			if err != nil {
-				return err
-			}
-			return c.show(cmd, out, func() (string, error) { return createdText(out) })
+			return do(c, cmd, func(ctx context.Context, a *api.Client) (api.Subscription, error) {
+				return a.CreateSubscription(ctx, in)
+			}, createdText)
 		},
 	}
 	f := cmd.Flags()
@@ -91,16 +66,12 @@ func newSubscriptionCreateCmd(c *client) *cobra.Command {
 	return cmd
 }
 
-func createdText(out []byte) (string, error) {
-	var s struct{ ID, Secret string }
-	if err := json.Unmarshal(out, &s); err != nil {
-		return "", err
-	}
+func createdText(s api.Subscription) string {
 	text := "created " + s.ID
 	if s.Secret != "" {
 		text += "\nsecret  " + s.Secret + "  (not shown again)"
 	}
-	return text, nil
+	return text
 }
 
 func newSubscriptionListCmd(c *client) *cobra.Command {
@@ -110,11 +81,10 @@ func newSubscriptionListCmd(c *client) *cobra.Command {
 		Short: "List subscriptions",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path := "/v1/subscriptions?limit=1000"
-			if tenant != "" {
-				path += "&tenant=" + url.QueryEscape(tenant)
-			}
-			return c.list(cmd, path, "ID\tTENANT\tTOPICS\tRATE\tSTATE\tHOST", subscriptionRow)
+			return listed(c, cmd, func(ctx context.Context, a *api.Client) iter.Seq2[api.Subscription, error] {
+				return a.Subscriptions(ctx, tenant)
+			},
+				"ID\tTENANT\tTOPICS\tRATE\tSTATE\tHOST", subscriptionRow)
 		},
 	}
 	cmd.Flags().StringVar(&tenant, "tenant", "", "of this tenant only")
@@ -123,18 +93,10 @@ func newSubscriptionListCmd(c *client) *cobra.Command {
 
 // subscriptionRow shows the host alone: a URL's path may be a credential, and terminals are read
 // over shoulders.
-func subscriptionRow(item json.RawMessage) ([]string, error) {
-	var s struct {
-		ID, Tenant, URL, Rate, Disabled string
-		Topics                          []string
-		Paused                          bool
-	}
-	if err := json.Unmarshal(item, &s); err != nil {
-		return nil, err
-	}
-	u, err := url.Parse(s.URL)
-	if err != nil {
-		return nil, fmt.Errorf("url of %s", s.ID)
+func subscriptionRow(s api.Subscription) []string {
+	host := "?"
+	if u, err := url.Parse(s.URL); err == nil {
+		host = u.Scheme + "://" + u.Host
 	}
 	state := "active"
 	switch {
@@ -143,10 +105,7 @@ func subscriptionRow(item json.RawMessage) ([]string, error) {
 	case s.Paused:
 		state = "paused"
 	}
-	if s.Rate == "" {
-		s.Rate = "(tier's)"
-	}
-	return []string{s.ID, s.Tenant, strings.Join(s.Topics, ","), s.Rate, state, u.Scheme + "://" + u.Host}, nil
+	return []string{s.ID, s.Tenant, strings.Join(s.Topics, ","), cmp.Or(s.Rate, "(tier's)"), state, host}
 }
 
 func newSubscriptionRemoveCmd(c *client) *cobra.Command {
@@ -155,11 +114,7 @@ func newSubscriptionRemoveCmd(c *client) *cobra.Command {
 		Short: "Remove a subscription; what waits for it is cancelled",
 		Args:  exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.call(cmd.Context(), http.MethodDelete, "/v1/subscriptions/"+url.PathEscape(args[0]), nil)
-			if err != nil {
-				return err
-			}
-			return c.show(cmd, out, func() (string, error) { return "removed " + args[0], nil })
+			return done(c, cmd, func(ctx context.Context, a *api.Client) error { return a.DeleteSubscription(ctx, args[0]) }, "removed "+args[0])
 		},
 	}
 }

@@ -1,11 +1,12 @@
 package main
 
 import (
-	"encoding/json"
-	"net/http"
-	"net/url"
+	"context"
+	"iter"
 
 	"github.com/spf13/cobra"
+
+	api "github.com/fairlane-dev/fairlane/client"
 )
 
 func newTenantCmd() *cobra.Command {
@@ -18,34 +19,21 @@ func newTenantCmd() *cobra.Command {
 }
 
 func newTenantCreateCmd(c *client) *cobra.Command {
-	var name, tier string
-	var grants []string
+	var in api.NewTenant
 	cmd := &cobra.Command{
 		Use:     "create ID",
 		Short:   "Create a tenant",
 		Example: "  fairlane tenant create acme --name 'Acme Inc' --tier pro",
 		Args:    exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in := map[string]any{"id": args[0]}
-			if name != "" {
-				in["name"] = name
-			}
-			if tier != "" {
-				in["tier"] = tier
-			}
-			if grants != nil {
-				in["grants"] = grants
-			}
-			out, err := c.call(cmd.Context(), http.MethodPost, "/v1/tenants", in)
-			if err != nil {
-				return err
-			}
-			return c.show(cmd, out, func() (string, error) { return "created " + args[0], nil })
+			in.ID = args[0]
+			return do(c, cmd, func(ctx context.Context, a *api.Client) (api.Tenant, error) { return a.CreateTenant(ctx, in) },
+				func(t api.Tenant) string { return "created " + t.ID })
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", "", "name for people")
-	cmd.Flags().StringArrayVar(&grants, "grant", nil, "topics of broadcasts that it may see, a pattern such as geofence.>; none if absent; may be repeated")
-	cmd.Flags().StringVar(&tier, "tier", "", "tier; default if absent")
+	cmd.Flags().StringVar(&in.Name, "name", "", "name for people")
+	cmd.Flags().StringArrayVar(&in.Grants, "grant", nil, "topics of broadcasts that it may see, a pattern such as geofence.>; none if absent; may be repeated")
+	cmd.Flags().StringVar(&in.Tier, "tier", "", "tier; default if absent")
 	return cmd
 }
 
@@ -55,11 +43,8 @@ func newTenantListCmd(c *client) *cobra.Command {
 		Short: "List tenants",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.list(cmd, "/v1/tenants?limit=1000", "ID\tTIER\tNAME", func(item json.RawMessage) ([]string, error) {
-				var t struct{ ID, Tier, Name string }
-				err := json.Unmarshal(item, &t)
-				return []string{t.ID, t.Tier, t.Name}, err
-			})
+			return listed(c, cmd, func(ctx context.Context, a *api.Client) iter.Seq2[api.Tenant, error] { return a.Tenants(ctx) },
+				"ID\tTIER\tNAME", func(t api.Tenant) []string { return []string{t.ID, t.Tier, t.Name} })
 		},
 	}
 }
@@ -70,11 +55,7 @@ func newTenantRemoveCmd(c *client) *cobra.Command {
 		Short: "Remove a tenant without subscriptions; its id is never given again",
 		Args:  exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.call(cmd.Context(), http.MethodDelete, "/v1/tenants/"+url.PathEscape(args[0]), nil)
-			if err != nil {
-				return err
-			}
-			return c.show(cmd, out, func() (string, error) { return "removed " + args[0], nil })
+			return done(c, cmd, func(ctx context.Context, a *api.Client) error { return a.DeleteTenant(ctx, args[0]) }, "removed "+args[0])
 		},
 	}
 }

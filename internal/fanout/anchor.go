@@ -25,7 +25,31 @@ func (a anchor) msUp(at time.Duration) int64 { return a.wall(at + time.Milliseco
 
 func (a anchor) fromMs(ms int64) time.Duration { return a.instant(time.UnixMilli(ms)) }
 
-// stepped reports whether the wall clock has left the anchored one by over a minute.
-func (a anchor) stepped() bool {
-	return time.Now().Round(0).Sub(a.wall(a.now())).Abs() > time.Minute
+// apart is by how much the wall clock has left the anchored one.
+func (a anchor) apart() time.Duration {
+	now := time.Now()
+	return now.Round(0).Sub(a.wall(now.Sub(a.start))).Abs()
+}
+
+const (
+	apartMost  = time.Minute      // clocks that part by more have been stepped
+	agreeAfter = 10 * time.Minute // they are trusted again when they have agreed for so long
+)
+
+// agreement remembers when the clocks were last seen apart. The zero value is trust.
+type agreement struct {
+	broken bool
+	at     time.Duration
+}
+
+// trusts notes how far apart the clocks are, and reports whether anything may expire: not while a step may have
+// made young deliveries look old. A restart, which takes the wall clock as it is, ends the doubt.
+func (g *agreement) trusts(now, apart time.Duration) bool {
+	if apart > apartMost {
+		g.broken, g.at = true, now
+	}
+	if g.broken && now-g.at >= agreeAfter {
+		g.broken = false
+	}
+	return !g.broken
 }

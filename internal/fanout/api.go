@@ -29,6 +29,12 @@ type Tier struct {
 	Backlog int64  // bytes a tenant may have parked and dead; 0 means 2 GiB
 }
 
+// What a tier has where it says nothing.
+const (
+	DefaultCap     = 16
+	DefaultBacklog = 2 << 30
+)
+
 // Options of Start.
 type Options struct {
 	Journal *journal.Journal

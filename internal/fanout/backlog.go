@@ -101,6 +101,7 @@ type backlog struct {
 	queue
 	later   []ref
 	ordered []queue
+	chosen  *queue // of ordered: the head that was stated is its front
 }
 
 // len is the number of deliveries, entries that of references.
@@ -159,11 +160,7 @@ func (b *backlog) putBack(r ref) {
 // head returns the next to go. ok is false when nothing may.
 func (b *backlog) head() (r ref, ok bool) {
 	if b.ordered != nil {
-		q := b.turn()
-		if q == nil {
-			return ref{}, false
-		}
-		return q.front()
+		return b.choose(false)
 	}
 	if b.headIsLater() {
 		return b.later[0], true
@@ -193,9 +190,8 @@ func (b *backlog) headIsLater() bool {
 func (b *backlog) pop() (r ref, mark journal.Mark) {
 	switch {
 	case b.ordered != nil:
-		q := b.turn()
-		q.busy = true
-		return q.pop()
+		b.chosen.busy = true
+		return b.chosen.pop()
 	case b.headIsLater():
 		return b.popLater(), 0
 	}

@@ -39,8 +39,8 @@ func (f *Fanout) horizon() time.Duration { return cmp.Or(f.opts.Profile.Horizon,
 
 // expireOld buries what was accepted longer than the horizon ago.
 func (f *Fanout) expireOld() {
-	if f.clock.stepped() {
-		f.log.Warn("the wall clock was moved: nothing expires until it agrees again")
+	if !f.clocks.trusts(f.clock.now(), f.clock.apart()) {
+		f.log.Warn("the wall clock was moved: nothing expires until it has agreed again for ten minutes")
 		return
 	}
 	f.mu.Lock()

@@ -42,6 +42,8 @@ type Fanout struct {
 	readErr  atomic.Pointer[error]
 	rendered renderings
 
+	clocks agreement // the janitor's
+
 	admin sync.Mutex // serialises changes of the registry with their application
 	turn  sync.Mutex // serialises changes of replays
 

@@ -230,6 +230,8 @@ func TestPauseKeepsEverything(t *testing.T) {
 }
 
 // 410 disables the subscription over restarts; its deliveries stay parked.
+//
+// Field case 96.
 func TestGoneDisablesAndKeeps(t *testing.T) {
 	b := start(t, nil)
 	b.tenant("acme")

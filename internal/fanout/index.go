@@ -124,8 +124,12 @@ func (tn *tenant) granted(t *journal.Trigger) bool {
 }
 
 // wants reports whether the version of the subscription in force at the trigger's position
-// asks for its topic.
+// asks for its topic. A test trigger is for one subscription, whatever it asks for.
 func (l *lane) wants(t *journal.Trigger) bool {
+	if id, test := topic.TestOf(t.Topic); test {
+		v, ok := l.sub.At(t.Position)
+		return ok && v.Active && id == l.subID
+	}
 	for i := len(l.sub.Versions) - 1; i >= 0; i-- {
 		if v := &l.sub.Versions[i]; v.From != 0 && v.From <= t.Position {
 			return v.Active && matches(v.Topics, t.Topic) && has(t, v.Match)
@@ -180,10 +184,10 @@ func (f *Fanout) tier(name string) Tier {
 		t = f.opts.Tiers["default"]
 	}
 	if t.Cap == 0 {
-		t.Cap = 16
+		t.Cap = DefaultCap
 	}
 	if t.Backlog == 0 {
-		t.Backlog = 2 << 30
+		t.Backlog = DefaultBacklog
 	}
 	return t
 }

@@ -48,23 +48,24 @@ func (l *lane) queueOf(t *journal.Trigger) uint8 {
 	return 0
 }
 
-// turn is the queue whose front goes next: of those that may, the one with the least due time, or the one that
-// has waited longest. nil is none.
-func (b *backlog) turn() (next *queue) {
-	var least ref
+// choose takes the front that goes next: of those that may, the one with the least due time, or the one that has
+// waited longest; with fresh, of those that were never tried.
+func (b *backlog) choose(fresh bool) (least ref, ok bool) {
 	for i := range b.ordered {
 		q := &b.ordered[i]
 		if !q.may() {
 			continue
 		}
-		if r, _ := q.front(); next == nil || earlier(r, least) {
-			next, least = q, r
+		r, _ := q.front()
+		if fresh && r.attempt() > 0 || ok && !earlier(r, least) {
+			continue
 		}
+		b.chosen, least, ok = q, r, true
 	}
-	return next
+	return least, ok
 }
 
-// behind reports whether a fresh delivery must wait for another of its queue, and keeps the queue's place if not.
+// behind reports whether a fresh delivery must wait for another of its queue.
 func (b *backlog) behind(queue uint8) bool {
 	if b.ordered == nil {
 		return false

@@ -116,7 +116,7 @@ func TestKeysStayInOrderOverFailuresAndKills(t *testing.T) {
 	if testing.Short() {
 		n = 1_000
 	}
-	b := start(t, easyBudget)
+	b := start(t, nil)
 	b.tenant("acme")
 	sub := b.ordered("acme", "flaky", journal.OrderKey, "", journal.Limits{})
 	took := b.flaky("flaky", 0.1)

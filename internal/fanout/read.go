@@ -166,8 +166,19 @@ func (f *Fanout) state(now time.Duration, l *lane) {
 		return
 	}
 	l.stopAtDead()
+	head, waits := l.backlog.head()
+	f.stateHead(now, l, head, waits)
+	if l.backlog.ordered == nil || !waits || !f.engine.Broke(l.id) {
+		return
+	}
+	if head, waits = l.backlog.choose(true); waits { // a retry without budget holds its own queue alone
+		f.stateHead(now, l, head, waits)
+	}
+}
+
+func (f *Fanout) stateHead(now time.Duration, l *lane, head ref, waits bool) {
 	b := engine.Backlog{Count: uint32(l.backlog.may())}
-	if head, ok := l.backlog.head(); ok {
+	if waits {
 		b.HeadDue = f.clock.fromMs(head.stamp())
 		b.HeadBorn = b.HeadDue // corrected by the trigger when it is loaded
 		b.HeadAttempt = head.attempt()

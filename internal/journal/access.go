@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -9,7 +10,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +27,7 @@ const (
 // caller, immutable and never given again: the ids of keyed triggers are made of it.
 type Key struct {
 	ID        string    `json:"id"`
+	Number    uint64    `json:"number"`         // increasing, given at creation
 	Name      string    `json:"name,omitempty"` // a label
 	Role      string    `json:"role"`
 	Tenants   []string  `json:"tenants,omitempty"`   // producer: whom it may post for, none is all; tenant: the one
@@ -60,6 +61,9 @@ const (
 	// configuredKey is the id of the key that the configuration names.
 	configuredKey = "admin"
 )
+
+// ValidKeyID reports whether id may be a key's.
+func ValidKeyID(id string) bool { return keyIDForm.MatchString(id) && id != configuredKey }
 
 var keyIDForm = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\z`)
 
@@ -161,11 +165,16 @@ func (r *Access) show(k Key) {
 	}
 }
 
-// Keys returns all by id, revoked ones included.
+// Keys returns all by number, revoked ones included.
 func (r *Access) Keys() []Key {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(r.byID), func(a, b Key) int { return strings.Compare(a.ID, b.ID) })
+	return slices.SortedFunc(maps.Values(r.byID), func(a, b Key) int { return cmp.Compare(a.Number, b.Number) })
+}
+
+// Admin reports whether there is an administrator's key that is not revoked.
+func (r *Access) Admin() bool {
+	return slices.ContainsFunc(r.Keys(), func(k Key) bool { return k.Role == RoleAdmin && k.Revoked.IsZero() })
 }
 
 // Key returns the one with that id, revoked or not, and reports whether there is one.
@@ -188,7 +197,7 @@ func (r *Access) Find(digest [sha256.Size]byte, now time.Time) (Key, bool) {
 // returns it when it is durable and in force. edit may refuse, and the error is returned. After
 // ErrUnavailable it is in doubt; the next Change begins with what is stored.
 func (r *Access) Change(ctx context.Context, id string, edit func(Key) (Key, error)) (Key, error) {
-	if !keyIDForm.MatchString(id) || id == configuredKey {
+	if !ValidKeyID(id) {
 		return Key{}, &FieldError{"id", KeyIDRule}
 	}
 	r.writing.Lock()
@@ -200,6 +209,9 @@ func (r *Access) Change(ctx context.Context, id string, edit func(Key) (Key, err
 	next, err := edit(now)
 	if err != nil {
 		return Key{}, err
+	}
+	if next.ID, next.Number = id, now.Number; revision == 0 {
+		next.Number = uint64(len(r.byID)) + 1
 	}
 	value, err := json.Marshal(next)
 	if err != nil {

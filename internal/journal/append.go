@@ -42,6 +42,8 @@ type posted struct {
 	producer, key string
 	id, fp        keyID // of the key
 	marker        bool
+	together      int         // of the first of a batch: how many go into one pack; 0 means itself alone
+	batch         bool        // one of a batch: it is written even when the caller has gone
 	done          chan answer // takes one
 }
 
@@ -54,18 +56,54 @@ func (p *posted) keyed() bool { return p.key != "" }
 
 // trigger is Append.
 func (a *appender) trigger(ctx context.Context, t *Trigger) (Receipt, error) {
+	p, err := a.prepare(ctx, t)
+	if err != nil {
+		return Receipt{}, err
+	}
+	return a.post(p)
+}
+
+// triggers is AppendBatch.
+func (a *appender) triggers(ctx context.Context, ts []*Trigger) ([]Receipt, error) {
+	if len(ts) > packMaxEntries {
+		return nil, fmt.Errorf("%w: a batch of %d, may be %d", ErrTooLarge, len(ts), packMaxEntries)
+	}
+	batch, size := make([]*posted, len(ts)), 0
+	for i, t := range ts {
+		p, err := a.prepare(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		batch[i], p.batch = p, true
+		size += len(p.entry)
+	}
+	if size > packMaxBytes {
+		return nil, fmt.Errorf("%w: a batch of %d bytes, may be %d", ErrTooLarge, size, packMaxBytes)
+	}
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	batch[0].together = len(batch)
+	return a.postAll(batch)
+}
+
+// prepare encodes a trigger.
+func (a *appender) prepare(ctx context.Context, t *Trigger) (*posted, error) {
 	if len(t.Payload) > a.j.opt.MaxBody {
-		return Receipt{}, fmt.Errorf("%w: body of %d bytes, may be %d", ErrTooLarge, len(t.Payload), a.j.opt.MaxBody)
+		return nil, fmt.Errorf("%w: body of %d bytes, may be %d", ErrTooLarge, len(t.Payload), a.j.opt.MaxBody)
 	}
 	if t.Key != "" && !a.ready.Load() {
-		return Receipt{}, ErrStarting
+		return nil, ErrStarting
 	}
 	p := &posted{ctx: ctx, producer: t.Producer, key: t.Key}
 	p.entry = appendTrigger(make([]byte, 0, 256+len(t.Payload)), t)
 	if p.keyed() {
 		p.id, p.fp = keyOf(t)
 	}
-	return a.post(p)
+	if len(p.entry) > entryMaxBytes {
+		return nil, fmt.Errorf("%w: %d bytes with its headers", ErrTooLarge, len(p.entry))
+	}
+	return p, nil
 }
 
 // marker appends a registry change's marker, and returns its position when it is durable.
@@ -75,25 +113,43 @@ func (a *appender) marker(ctx context.Context, m Marker) (Position, error) {
 }
 
 func (a *appender) post(p *posted) (Receipt, error) {
-	if len(p.entry) > entryMaxBytes {
-		return Receipt{}, fmt.Errorf("%w: %d bytes with its headers", ErrTooLarge, len(p.entry))
-	}
-	if low, _ := a.j.disk.Low(); low {
-		return Receipt{}, fmt.Errorf("%w: %w", ErrFull, ErrLowDisk)
-	}
-	p.done = make(chan answer, 1)
-	if err := a.enqueue(p); err != nil {
+	receipts, err := a.postAll([]*posted{p})
+	if err != nil {
 		return Receipt{}, err
 	}
-	select {
-	case got := <-p.done:
-		return got.receipt, got.err
-	case <-p.ctx.Done():
-		return Receipt{}, fmt.Errorf("%w: %w", ErrUnavailable, p.ctx.Err())
-	}
+	return receipts[0], nil
 }
 
-func (a *appender) enqueue(p *posted) error {
+// postAll returns when all are answered; the error is the first one's.
+func (a *appender) postAll(batch []*posted) ([]Receipt, error) {
+	if low, _ := a.j.disk.Low(); low {
+		return nil, fmt.Errorf("%w: %w", ErrFull, ErrLowDisk)
+	}
+	if err := a.enqueue(batch...); err != nil {
+		return nil, err
+	}
+	receipts := make([]Receipt, len(batch))
+	var first error
+	for i, p := range batch {
+		select {
+		case got := <-p.done:
+			receipts[i] = got.receipt
+			if first == nil {
+				first = got.err
+			}
+		case <-p.ctx.Done():
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, p.ctx.Err())
+		}
+	}
+	return receipts, first
+}
+
+func (a *appender) enqueue(batch ...*posted) error {
+	size := 0
+	for _, p := range batch {
+		p.done = make(chan answer, 1)
+		size += len(p.entry)
+	}
 	if err := a.trouble.get(); err != nil {
 		return err
 	}
@@ -102,11 +158,11 @@ func (a *appender) enqueue(p *posted) error {
 	switch {
 	case a.closed:
 		return ErrClosed
-	case a.bytes+len(p.entry) > appendMostWait:
+	case a.bytes+size > appendMostWait:
 		return fmt.Errorf("%w: too much waits already", ErrUnavailable)
 	}
-	a.queue = append(a.queue, p)
-	a.bytes += len(p.entry)
+	a.queue = append(a.queue, batch...)
+	a.bytes += size
 	signal(a.wake)
 	return nil
 }
@@ -170,14 +226,21 @@ func (a *appender) refuse(err error) {
 	a.queue, a.bytes = nil, 0
 }
 
-// next takes what goes into one pack, in order.
+// next takes what goes into one pack, in order. A batch is not taken apart.
 func (a *appender) next() []*posted {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n, size := 0, 0
-	for n < len(a.queue) && n < packMaxEntries && (n == 0 || size+len(a.queue[n].entry) <= packMaxBytes) {
-		size += len(a.queue[n].entry)
-		n++
+	for n < len(a.queue) {
+		many := max(a.queue[n].together, 1)
+		more := 0
+		for _, p := range a.queue[n : n+many] {
+			more += len(p.entry)
+		}
+		if n > 0 && (n+many > packMaxEntries || size+more > packMaxBytes) {
+			break
+		}
+		n, size = n+many, size+more
 	}
 	batch := a.queue[:n:n]
 	a.queue = a.queue[n:]
@@ -220,7 +283,7 @@ func (a *appender) admit(batch []*posted) []*posted {
 	now := time.Now()
 	out := batch[:0]
 	for _, p := range batch {
-		if p.ctx.Err() != nil {
+		if p.ctx.Err() != nil && !p.batch {
 			continue
 		}
 		if p.keyed() {

@@ -175,6 +175,12 @@ func (j *Journal) Append(ctx context.Context, t *Trigger) (Receipt, error) {
 	return j.append.trigger(ctx, t)
 }
 
+// AppendBatch is Append for several that become durable together, in one pack: ErrTooLarge when they do not
+// fit. An error is that of the first that has one; with ErrKeyConflict the others are stored.
+func (j *Journal) AppendBatch(ctx context.Context, ts []*Trigger) ([]Receipt, error) {
+	return j.append.triggers(ctx, ts)
+}
+
 // Record queues outcome records in order and never blocks; Checkpoint takes its place in
 // the same order. Both become durable with the next flush.
 func (j *Journal) Record(recs ...Record) Mark { return j.outcomes.record(recs) }

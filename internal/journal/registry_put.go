@@ -273,6 +273,12 @@ func (r *Registry) createdLocked(s Subscription) (Subscription, error) {
 		return Subscription{}, err
 	}
 	next.Lane, next.Created, next.Revision, next.Deleted = uint32(len(r.subscriptions)), createdNow(), 0, false
+	if s.Creation != nil {
+		next.ID = SubscriptionID(s.Creation.Key)
+		if r.byID[next.ID] != nil {
+			return Subscription{}, fmt.Errorf("%w: subscription %s", ErrGone, next.ID)
+		}
+	}
 	for next.ID == "" || r.byID[next.ID] != nil {
 		next.ID = newSubscriptionID()
 	}
@@ -327,6 +333,12 @@ func newSubscriptionID() string { return randomID(subscriptionIDPrefix) }
 func randomID(prefix string) string {
 	b := make([]byte, subscriptionIDDigits)
 	rand.Read(b) // never fails
+	return idOf(prefix, b)
+}
+
+// idOf makes an id of random bytes, five bits of each.
+func idOf(prefix string, random []byte) string {
+	b := slices.Clone(random)
 	for i := range b {
 		b[i] = base32Lower[b[i]%32]
 	}

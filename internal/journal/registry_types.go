@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"crypto/sha256"
 	"maps"
 	"slices"
 	"time"
@@ -12,7 +13,7 @@ type Tenant struct {
 	Name      string    `json:"name,omitempty"` // a label, changed at will
 	Number    uint32    `json:"number"`         // dense, given by the registry
 	Tier      string    `json:"tier"`
-	Grants    []Grant   `json:"grants,omitempty"` // ascending; the last is in force now
+	Grants    []Grant   `json:"granted,omitempty"` // ascending; the last is in force now
 	Suspended bool      `json:"suspended,omitempty"`
 	Created   time.Time `json:"created"`
 	Deleted   bool      `json:"deleted,omitempty"` // tombstone
@@ -63,8 +64,21 @@ type Subscription struct {
 	Disabled string            `json:"disabled,omitempty"` // reason, e.g. "gone"
 	Created  time.Time         `json:"created"`
 	Deleted  bool              `json:"deleted,omitempty"`
-	Versions []Version         `json:"versions"` // ascending; the last is in force now
-	Revision uint64            `json:"-"`        // KV revision
+	Creation *Creation         `json:"creation,omitempty"` // nil: without an idempotency key
+	Versions []Version         `json:"versions"`           // ascending; the last is in force now
+	Revision uint64            `json:"-"`                  // KV revision
+}
+
+// Creation tells two requests to create a subscription apart: equal keys make one.
+type Creation struct {
+	Key     string `json:"key"`     // of the caller and its idempotency key
+	Request string `json:"request"` // digest of what was asked for
+}
+
+// SubscriptionID is the id of the one that is created with a key.
+func SubscriptionID(creationKey string) string {
+	sum := sha256.Sum256([]byte(creationKey))
+	return idOf(subscriptionIDPrefix, sum[:subscriptionIDDigits])
 }
 
 // Version is what a subscription matched from a position on.

@@ -40,6 +40,14 @@ func (j *Journal) sizes(s *Status) error {
 	return nil
 }
 
+// Starting returns ErrStarting until posts with an idempotency key are taken, then nil.
+func (j *Journal) Starting() error {
+	if j.append.ready.Load() {
+		return nil
+	}
+	return ErrStarting
+}
+
 // Blocked says why no new request may be started now, or nil: outcomes are not written, too many of
 // them wait or for too long, writes get no answer, or the disk is nearly full. It costs little and
 // is meant to be asked before every send.

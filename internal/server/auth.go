@@ -5,6 +5,9 @@ import (
 	"crypto/subtle"
 	"net/http"
 	"strings"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
 // adminProducer is the immutable id of the key that the configuration names.
@@ -28,8 +31,29 @@ func (s *Server) authenticate(r *http.Request) *caller {
 		return nil
 	}
 	sum := sha256.Sum256([]byte(strings.TrimLeft(key, " ")))
-	if subtle.ConstantTimeCompare(sum[:], s.key[:]) == 1 {
+	if s.configured && subtle.ConstantTimeCompare(sum[:], s.key[:]) == 1 {
 		return &caller{id: adminProducer, role: admin}
 	}
-	return nil
+	k, ok := s.access.Find(sum, time.Now())
+	if !ok {
+		return nil
+	}
+	return s.callerWith(&k)
+}
+
+// callerWith is who has the key k. The keys of a tenant that was removed open nothing.
+func (s *Server) callerWith(k *journal.Key) *caller {
+	c := &caller{id: k.ID, tenants: k.Tenants, broadcast: k.Broadcast}
+	for _, n := range roleNames {
+		if n.name == k.Role {
+			c.role = n.role
+		}
+	}
+	if c.role == tenant {
+		c.of = k.Tenants[0]
+		if t, ok := s.registry.Tenant(c.of); !ok || t.Deleted {
+			return nil
+		}
+	}
+	return c
 }

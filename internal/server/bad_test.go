@@ -50,7 +50,7 @@ func badTriggers() []badCall {
 		post("/v1/triggers/a/b", okTenant, 404, "not-found", "", "no route"),
 		post("/v1//triggers/a", okTenant, 404, "not-found", "", "no route"),
 		post("/v1/./triggers/a", okTenant, 404, "not-found", "", "no route"),
-		post("/v1/triggers", okTenant, 404, "not-found", "", "no route"),
+		post("/v1/triggers", okTenant, 415, "unsupported-media-type", "Content-Type", "cloudevents"),
 		post(at+"?dry=1", okTenant, 400, "bad-request", "query", "empty"),
 		post(at, okTenant+"\nContent-Encoding: gzip", 415, "unsupported-content-encoding", "Content-Encoding", "identity"),
 		post(at, okTenant+"\nContent-Encoding: identity, gzip", 415, "unsupported-content-encoding", "Content-Encoding", "identity"),
@@ -68,7 +68,7 @@ func badTriggers() []badCall {
 		post(at, okTenant+"\nIdempotency-Key: "+strings.Repeat("k", 256), 400, "bad-request", "Idempotency-Key", "255"),
 		post(at, okTenant+"\nIdempotency-Key: k\xc3\xbc", 400, "bad-request", "Idempotency-Key", "255"),
 		{"POST", at, okTenant, strings.Repeat("x", 2001), 413, "too-large", "body", "at most 2000 bytes"},
-		{"PUT", at, okTenant, "", 405, "method-not-allowed", "", "Allow"},
+		{"DELETE", at, okTenant, "", 405, "method-not-allowed", "", "Allow"},
 		{"PUT", at, okTenant, "", 405, "method-not-allowed", "", "Allow"},
 	}
 }
@@ -132,7 +132,7 @@ func badTenants() []badCall {
 		{"DELETE", "/v1/tenants/nobody", "", "", 404, "not-found", "", "nothing of this id"},
 		{"DELETE", "/v1/tenants/removed", "", "", 404, "not-found", "", "nothing of this id"},
 		{"DELETE", "/v1/tenants/acme", "", "", 409, "conflict", "", "still has subscriptions"},
-		{"PATCH", "/v1/tenants/acme", asJSON, `{}`, 405, "method-not-allowed", "", "Allow"},
+		{"PATCH", "/v1/tenants", asJSON, `{}`, 405, "method-not-allowed", "", "Allow"},
 		{"GET", "/v1/tenants?limit=0", "", "", 400, "bad-request", "limit", "1 to 1000"},
 		{"GET", "/v1/tenants?limit=1001", "", "", 400, "bad-request", "limit", "1 to 1000"},
 		{"GET", "/v1/tenants?limit=x", "", "", 400, "bad-request", "limit", "1 to 1000"},
@@ -356,5 +356,21 @@ func TestAllWrongFieldsAreNamedAtOnce(t *testing.T) {
 	}
 	if got := strings.Join(fields, " "); got != "tenant rate cap url topics colour" {
 		t.Errorf("named: %s", got)
+	}
+}
+
+// Field case 7.
+func TestACompressedBodyIsRefusedUnread(t *testing.T) {
+	s := start(t, "", nil)
+	s.tenant("acme")
+	bomb := strings.Repeat("x", 1000) // whatever it would inflate to: it is not looked at
+	for _, encoding := range []string{"gzip", "br", "gzip, gzip", "deflate"} {
+		for _, path := range []string{"/v1/triggers/a", "/v1/triggers", "/v1/tenants"} {
+			a := s.must(415, s.do("POST", path, strings.NewReader(bomb), okTenant, "Content-Encoding: "+encoding))
+			if a.header.Get("Accept-Encoding") != "identity" || a.problem(t).Field != "Content-Encoding" {
+				t.Errorf("%s %s: %v %s", path, encoding, a.header, a.body)
+			}
+			s.must(401, s.as("", "POST", path, bomb, okTenant, "Content-Encoding: "+encoding))
+		}
 	}
 }

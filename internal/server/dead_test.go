@@ -67,7 +67,7 @@ func TestDeadLettersAreListedShownReplayedAndPurged(t *testing.T) {
 		}
 	}
 	d := p.Items[0]
-	if d.Trigger != ids[0] || d.Subscription != sub || d.Tenant != "acme" || d.Topic != "a.b" || d.Bytes != 7 || d.Reason != "rejected" ||
+	if !slices.Contains(ids, d.Trigger) || d.Subscription != sub || d.Tenant != "acme" || d.Topic != "a.b" || d.Bytes != 7 || d.Reason != "rejected" ||
 		d.Class != "endpoint" || d.FirstReason != "rejected" || d.Deaths != 1 || d.Attempts != 1 || d.Replays != 0 || time.Since(d.Died) > time.Minute {
 		t.Errorf("%+v", d)
 	}
@@ -82,19 +82,17 @@ func TestDeadLettersAreListedShownReplayedAndPurged(t *testing.T) {
 			break
 		}
 	}
-	if !slices.Equal(got, ids) {
+	if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(ids))) { // two may die in another order than they came
 		t.Errorf("paged %v, want %v", got, ids)
 	}
-	for _, name := range []string{ids[1], fmt.Sprint(d.Position + 1)} {
-		a := s.do("GET", "/v1/subscriptions/"+sub+"/dead/"+name, nil)
-		if name == ids[1] || a.status == 200 { // positions need not be neighbours
-			var v deadLetterView
-			s.must(200, a).into(t, &v)
-			payload, _ := base64.StdEncoding.DecodeString(v.Payload)
-			if string(payload) != `{"n":1}` || v.Headers["Content-Type"] != "application/json" || v.Headers["webhook-id"] != ids[1] || !v.HistoryWhole ||
-				len(v.History) != 1 || v.History[0].Kind != "dead" || v.History[0].Status != 422 {
-				t.Errorf("%s: %+v", name, v)
-			}
+	for _, name := range []string{d.Trigger, fmt.Sprint(d.Position)} {
+		var v deadLetterView
+		s.must(200, s.do("GET", "/v1/subscriptions/"+sub+"/dead/"+name, nil)).into(t, &v)
+		payload, _ := base64.StdEncoding.DecodeString(v.Payload)
+		want := fmt.Sprintf(`{"n":%d}`, slices.Index(ids, d.Trigger))
+		if string(payload) != want || v.Headers["Content-Type"] != "application/json" || v.Headers["webhook-id"] != d.Trigger || !v.HistoryWhole ||
+			len(v.History) != 1 || v.History[0].Kind != "dead" || v.History[0].Status != 422 {
+			t.Errorf("%s: %+v", name, v)
 		}
 	}
 	var dry, run replayView

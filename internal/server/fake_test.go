@@ -20,11 +20,13 @@ type fake struct {
 	Dead   // not needed
 	append func(context.Context, *journal.Trigger) (journal.Receipt, error)
 	ready  error
-	write  error // of every change of the registry
-	over   map[string]time.Duration
-	lanes  []fanout.LaneStatus
-	all    []fanout.TenantStatus
-	stats  fanout.Stats
+
+	starting error // of posts with a key
+	write    error // of every change of the registry
+	over     map[string]time.Duration
+	lanes    []fanout.LaneStatus
+	all      []fanout.TenantStatus
+	stats    fanout.Stats
 
 	mu     sync.Mutex
 	stored []*journal.Trigger
@@ -40,9 +42,20 @@ func (f *fake) Append(ctx context.Context, t *journal.Trigger) (journal.Receipt,
 	return journal.Receipt{ID: "id", Position: journal.Position(len(f.stored))}, nil
 }
 
+func (f *fake) AppendBatch(ctx context.Context, ts []*journal.Trigger) ([]journal.Receipt, error) {
+	return nil, journal.ErrUnavailable
+}
+
 func (f *fake) Deliveries(context.Context, engine.LaneID, uint64, int) ([]journal.Record, uint64, error) {
 	return nil, 0, journal.ErrUnavailable
 }
+func (f *fake) Load(context.Context, journal.Position) (*journal.Trigger, error) {
+	return nil, journal.ErrUnavailable
+}
+func (f *fake) ParkedOf(string, journal.Position, int, func(engine.Reason) bool) ([]fanout.Parked, error) {
+	return nil, fanout.ErrNotFound
+}
+func (f *fake) Starting() error        { return f.starting }
 func (f *fake) Status() journal.Status { return journal.Status{} }
 func (f *fake) PutTenant(_ context.Context, t journal.Tenant) (journal.Tenant, error) {
 	return t, f.write
@@ -73,11 +86,29 @@ func (fakeRegistry) Subscription(id string) (journal.Subscription, bool) {
 	return journal.Subscription{ID: id, Tenant: "acme"}, true
 }
 
+// fakeAccess has no keys, and keeps the acts.
+type fakeAccess struct {
+	acts  []journal.Act
+	audit error
+}
+
+func (*fakeAccess) Keys() []journal.Key                               { return nil }
+func (*fakeAccess) Key(string) (journal.Key, bool)                    { return journal.Key{}, false }
+func (*fakeAccess) Find([32]byte, time.Time) (k journal.Key, ok bool) { return k, ok }
+func (*fakeAccess) Change(context.Context, string, func(journal.Key) (journal.Key, error)) (journal.Key, error) {
+	return journal.Key{}, journal.ErrUnavailable
+}
+func (f *fakeAccess) Audit(_ context.Context, a journal.Act) error {
+	f.acts = append(f.acts, a)
+	return f.audit
+}
+func (f *fakeAccess) Acts(context.Context, uint64, int) ([]journal.Act, error) { return f.acts, nil }
+
 // serveFake answers from f.
 func serveFake(t *testing.T, f *fake) (*Server, func(method, path string, headers ...string) answer, *buffer) {
 	t.Helper()
 	logs := &buffer{}
-	s := New(Options{Fanout: f, Journal: f, Registry: fakeRegistry{}, AdminKey: testKey, Logger: slog.New(slog.NewTextHandler(logs, nil))})
+	s := New(Options{Fanout: f, Journal: f, Registry: fakeRegistry{}, Access: &fakeAccess{}, AdminKey: testKey, Logger: slog.New(slog.NewTextHandler(logs, nil))})
 	srv := httptest.NewServer(s.Handler())
 	t.Cleanup(srv.Close)
 	return s, func(method, path string, headers ...string) answer {

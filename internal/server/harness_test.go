@@ -118,6 +118,11 @@ func (s *service) do(method, path string, body io.Reader, headers ...string) ans
 
 func do(t *testing.T, c *http.Client, base, method, path string, body io.Reader, headers ...string) answer {
 	t.Helper()
+	sent := ""
+	if b, ok := body.(*strings.Reader); ok {
+		all, _ := io.ReadAll(b)
+		sent, body = string(all), bytes.NewReader(all)
+	}
 	req, err := http.NewRequest(method, base+path, body)
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +146,9 @@ func do(t *testing.T, c *http.Client, base, method, path string, body io.Reader,
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{resp.StatusCode, resp.Header, out}
+	a := answer{resp.StatusCode, resp.Header, out}
+	conform(t, req, sent, a)
+	return a
 }
 
 // must fails the test unless the status is want.

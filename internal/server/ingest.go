@@ -30,20 +30,24 @@ func (s *Server) ingest(w http.ResponseWriter, r *http.Request) (err error) {
 	if s.stopping.Load() {
 		return fanout.ErrStopped
 	}
-	t, err := s.envelope(r)
+	return s.ingestOne(w, r, r.PathValue("topic"))
+}
+
+// ingestOne takes a trigger whose payload is the body: for a topic, or "" for a binary event's type.
+func (s *Server) ingestOne(w http.ResponseWriter, r *http.Request, name string) error {
+	t, err := s.envelope(r, name)
 	if err != nil {
-		return err
-	}
-	if err := s.pressure(t.Audience); err != nil {
 		return err
 	}
 	if t.Payload, err = readBody(w, r, s.maxBody, s.pace); err != nil {
 		return err
 	}
-	if t.Key != "" {
-		t.Fingerprint = fingerprint(r, t)
-	}
-	t.Accepted = time.Now()
+	return s.append(w, r, t)
+}
+
+// append stores one and answers 202.
+func (s *Server) append(w http.ResponseWriter, r *http.Request, t *journal.Trigger) error {
+	s.stamp(r, t)
 	receipt, err := s.journal.Append(r.Context(), t)
 	if err != nil {
 		return err
@@ -52,10 +56,19 @@ func (s *Server) ingest(w http.ResponseWriter, r *http.Request) (err error) {
 	return nil
 }
 
+// stamp sets what follows from the whole of a trigger.
+func (s *Server) stamp(r *http.Request, t *journal.Trigger) {
+	if t.Key != "" {
+		t.Fingerprint = fingerprint(r, t)
+	}
+	t.Accepted = time.Now()
+}
+
 // receiptView is the answer to a trigger.
 type receiptView struct {
 	ID       string `json:"id"`
 	Position uint64 `json:"position"`
+	Repeat   bool   `json:"repeat,omitempty"` // in a batch; alone it is the header Fairlane-Repeat
 }
 
 // accepted answers 202.
@@ -75,28 +88,50 @@ func accepted(w http.ResponseWriter, receipt journal.Receipt) {
 }
 
 // envelope reads everything but the body.
-func (s *Server) envelope(r *http.Request) (*journal.Trigger, error) {
-	t := &journal.Trigger{Topic: r.PathValue("topic"), Producer: callerOf(r).id}
-	if !topic.Valid(t.Topic) {
-		return nil, refuse(invalid, "topic", "must be "+topic.Rule)
+func (s *Server) envelope(r *http.Request, name string) (*journal.Trigger, error) {
+	if name != "" {
+		if err := checkTopic(name); err != nil {
+			return nil, err
+		}
 	}
-	if r.URL.RawQuery != "" {
-		return nil, refuse(badRequest, "query", "must be empty")
+	if err := checkEncoding(r); err != nil {
+		return nil, err
 	}
-	err := checkEncoding(r)
-	if err == nil {
-		t.ContentType, err = contentType(r.Header)
+	media, err := contentType(r.Header)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		t.Key, err = idempotencyKey(r.Header)
+	key, err := idempotencyKey(r.Header)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		t.Attributes, err = attributes(r.Header)
+	e, err := binaryEvent(r)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		t.Audience, err = s.audience(callerOf(r), r.Header)
+	if e != nil {
+		e.contentType = media
+		return s.eventTrigger(r, e, name, key, "ce-")
 	}
-	return t, err
+	c := callerOf(r)
+	t := &journal.Trigger{Topic: name, ContentType: media, Key: key, Producer: c.id}
+	if t.Attributes, err = attributes(r.Header); err != nil {
+		return nil, err
+	}
+	if t.Audience, err = s.audience(c, r.Header.Values("Fairlane-Tenant"), "Fairlane-Tenant"); err != nil {
+		return nil, err
+	}
+	return t, s.pressure(t.Audience)
+}
+
+func checkTopic(name string) error {
+	if !topic.Valid(name) {
+		return refuse(invalid, "topic", "must be "+topic.Rule)
+	}
+	if _, test := topic.TestOf(name); test {
+		return refuse(invalid, "topic", "must not be one of a test trigger: post to the subscription's /test")
+	}
+	return nil
 }
 
 func contentType(h http.Header) (string, error) {
@@ -144,39 +179,46 @@ func notKey(r rune) bool {
 
 const audienceRule = "must be a tenant's id, a list of them separated by commas, or * for all"
 
-// audience reads Fairlane-Tenant. Every tenant must exist: a trigger for one that does not
+// audience reads the lines of Fairlane-Tenant, or what else field names. Every tenant must exist: a trigger for one that does not
 // would be accepted and reach nobody.
 // A tenant's own key implies it.
-func (s *Server) audience(c *caller, h http.Header) (journal.Audience, error) {
+func (s *Server) audience(c *caller, lines []string, field string) (journal.Audience, error) {
 	var a journal.Audience
-	for _, line := range h.Values("Fairlane-Tenant") {
+	for _, line := range lines {
 		for id := range strings.SplitSeq(line, ",") {
 			switch id = strings.Trim(id, " \t"); {
 			case id == "":
 			case id == "*":
 				a.Broadcast = true
 			case len(a.Tenants) == maxAudience:
-				return a, refuse(invalid, "Fairlane-Tenant", fmt.Sprintf("must list at most %d tenants", maxAudience))
+				return a, refuse(invalid, field, fmt.Sprintf("must list at most %d tenants", maxAudience))
 			default:
 				a.Tenants = append(a.Tenants, id)
 			}
 		}
 	}
+	if c.role == tenant && !a.Broadcast && len(a.Tenants) == 0 {
+		a.Tenants = []string{c.of}
+	}
 	if a.Broadcast == (len(a.Tenants) > 0) {
-		return a, refuse(invalid, "Fairlane-Tenant", audienceRule)
+		return a, refuse(invalid, field, audienceRule)
+	}
+	if a.Broadcast && c.role != admin && !c.broadcast {
+		return a, &problem{code: forbidden, detail: "this key may not post for all tenants at once"}
 	}
 	slices.Sort(a.Tenants)
 	a.Tenants = slices.Compact(a.Tenants)
-	return a, s.exist(a.Tenants)
+	return a, s.exist(c, a.Tenants, field)
 }
 
-func (s *Server) exist(tenants []string) error {
+// exist refuses a tenant that does not exist and, in the same words, one that the caller does not reach.
+func (s *Server) exist(c *caller, tenants []string, field string) error {
 	for _, id := range tenants {
 		if !validTenantID(id) {
-			return refuse(invalid, "Fairlane-Tenant", audienceRule+"; an id is "+tenantIDRule)
+			return refuse(invalid, field, audienceRule+"; an id is "+tenantIDRule)
 		}
-		if t, ok := s.registry.Tenant(id); !ok || t.Deleted {
-			return refuse(unknownTenant, "Fairlane-Tenant", "names "+id+", which does not exist; nothing was stored")
+		if t, ok := s.registry.Tenant(id); !ok || t.Deleted || !c.reaches(id) {
+			return refuse(unknownTenant, field, "names "+id+", which does not exist; nothing was stored")
 		}
 	}
 	return nil

@@ -74,21 +74,20 @@ func viewLane(l *fanout.LaneStatus) laneView {
 func milli(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func (s *Server) listLanes(w http.ResponseWriter, r *http.Request) error {
-	q, err := readQuery(r, true)
+	q, err := readQuery(r)
 	if err != nil {
 		return err
 	}
 	c := callerOf(r)
 	return reply(w, http.StatusOK, pageOf(q, s.fanout.Lanes(),
 		func(l *fanout.LaneStatus) uint64 { return uint64(l.Lane) },
-		func(l *fanout.LaneStatus) bool { return q.of(c, l.TenantID) },
+		func(l *fanout.LaneStatus) bool {
+			return q.of(c, l.TenantID) && (len(q.words) == 0 || q.hasReason(viewLane(l).Blocked))
+		},
 		viewLane))
 }
 
 func (s *Server) getLane(w http.ResponseWriter, r *http.Request) error {
-	if err := plain(r); err != nil {
-		return err
-	}
 	l, ok := s.fanout.Lane(r.PathValue("subscription"))
 	if !ok || l.Removed || !callerOf(r).sees(l.TenantID) {
 		return &problem{code: notFound, detail: nothingThere}
@@ -111,7 +110,7 @@ type tenantAccount struct {
 
 // account is GET /v1/account: of the platform or, for a tenant's key, its own. Sum and tenants are of one instant.
 func (s *Server) account(w http.ResponseWriter, r *http.Request) error {
-	q, err := readQuery(r, true)
+	q, err := readQuery(r)
 	if err != nil {
 		return err
 	}
@@ -170,9 +169,12 @@ func viewDelivery(rec *journal.Record) deliveryView {
 	return v
 }
 
+// ledgerSlack is by how much a record may be older than the one before it in the log.
+const ledgerSlack = time.Minute
+
 // listDeliveries is the ledger of one subscription, newest first; ?after= goes on below.
 func (s *Server) listDeliveries(w http.ResponseWriter, r *http.Request) error {
-	q, err := readQuery(r, false)
+	q, err := readQuery(r)
 	if err != nil {
 		return err
 	}
@@ -184,9 +186,14 @@ func (s *Server) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := page[deliveryView]{Items: make([]deliveryView, len(recs))}
+	p := page[deliveryView]{Items: []deliveryView{}}
 	for i := range recs {
-		p.Items[i] = viewDelivery(&recs[i])
+		if v := viewDelivery(&recs[i]); q.has("kind", v.Kind) && q.hasReason(v.Reason) && q.during(v.At) {
+			p.Items = append(p.Items, v)
+		}
+	}
+	if n := len(recs); n > 0 && recs[n-1].At.Add(ledgerSlack).Before(q.since) {
+		next = 0 // what is older is not asked for
 	}
 	if next != 0 {
 		p.Next = strconv.FormatUint(next, 10)

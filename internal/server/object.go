@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +24,8 @@ type object struct {
 	fields   map[string]json.RawMessage
 	order    []string // as sent
 	asked    []string
-	patch    bool // null resets a field to its default
+	sum      [sha256.Size]byte // of what was sent
+	patch    bool              // null resets a field to its default
 	problems []fieldRule
 }
 
@@ -40,7 +42,8 @@ func (s *Server) readObject(w http.ResponseWriter, r *http.Request, patch bool) 
 	if rule != "" {
 		return nil, refuse(badRequest, "body", rule)
 	}
-	o.patch = patch
+	o.patch, o.sum = patch, sha256.Sum256(data)
+	callerOf(r).fields = o.order
 	return o, nil
 }
 
@@ -160,6 +163,11 @@ func (o *object) err() error {
 	if len(o.problems) == 0 {
 		return nil
 	}
+	return o.refusal()
+}
+
+// refusal names all problems; there is one.
+func (o *object) refusal() *problem {
 	p := refuse(invalid, o.problems[0].Field, o.problems[0].Rule)
 	p.fields = o.problems
 	return p

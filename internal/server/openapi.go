@@ -95,6 +95,8 @@ func (rt *route) responses(types schemas) doc {
 	switch {
 	case rt.method == http.MethodPut:
 		all["201"] = success
+	case rt.method == http.MethodPost && rt.path == "/v1/replays":
+		all["200"] = success // a dry run
 	case rt.path == "/readyz":
 		all["503"] = success
 	}
@@ -181,15 +183,32 @@ func (c schemas) object(t reflect.Type) doc {
 	return ref
 }
 
-// property is the schema of a field. In what is read, a pointer may be null: it restores the default. The
-// tag enum lists the values.
+// property is the schema of a field. The tag null says that it may be null, which restores the default; the
+// tag enum lists the values, also names another type that is read.
 func (c schemas) property(f *reflect.StructField) doc {
 	s := c.of(f.Type)
 	if enum := f.Tag.Get("enum"); enum != "" {
-		s["enum"] = strings.Split(enum, ",")
+		var words []any
+		for word := range strings.SplitSeq(enum, ",") {
+			words = append(words, word)
+		}
+		if f.Tag.Get("null") != "" {
+			words = append(words, nil)
+		}
+		s["enum"] = words
 	}
-	if kind, plain := s["type"].(string); plain && f.Tag.Get("null") != "" {
-		s["type"] = []string{kind, "null"}
+	if s["$ref"] != nil && f.Tag.Get("null") != "" {
+		return doc{"anyOf": []doc{s, {"type": "null"}}}
+	}
+	if kind, plain := s["type"].(string); plain {
+		kinds := []string{kind}
+		if also := f.Tag.Get("also"); also != "" {
+			kinds = append(kinds, also)
+		}
+		if f.Tag.Get("null") != "" {
+			kinds = append(kinds, "null")
+		}
+		s["type"] = kinds
 	}
 	return s
 }
@@ -219,9 +238,11 @@ var parameters = map[string]parameter{
 	"limit":           {"The most items of a page", doc{"type": "integer", "minimum": 1, "maximum": maxLimit, "default": defaultLimit}},
 	"subscription":    {"What belongs to this subscription", doc{"type": "string"}},
 	"reason":          {"Of these reasons, separated by commas", doc{"type": "string"}},
-	"since":           {"Accepted at or after this instant (RFC 3339)", doc{"type": "string", "format": "date-time"}},
-	"until":           {"Accepted before this instant (RFC 3339)", doc{"type": "string", "format": "date-time"}},
+	"since":           {"At or after this instant (RFC 3339); of dead letters, when their trigger was accepted", doc{"type": "string", "format": "date-time"}},
+	"until":           {"Before this instant (RFC 3339)", doc{"type": "string", "format": "date-time"}},
 	"tenant":          {"What belongs to this tenant", doc{"type": "string"}},
+	"kind":            {"Records of these kinds, separated by commas", doc{"type": "string"}},
+	"state":           {"In these states, separated by commas: active, paused, disabled", doc{"type": "string"}},
 	"Fairlane-Tenant": {"Whom it is for: a tenant's id, several separated by commas, or * for all; a tenant's key implies its own", doc{"type": "string"}},
 	orderKeyHeader:    {"The attribute partitionkey: what is of one key goes in order to subscriptions that are ordered by key. Other attributes stand in Fairlane-Attribute-NAME", doc{"type": "string"}},
 	"Idempotency-Key": {"A second request with the same key and content is answered as the first", doc{"type": "string"}},

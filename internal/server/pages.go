@@ -1,9 +1,16 @@
 package server
 
 import (
+	"cmp"
+	"errors"
+	"maps"
 	"net/http"
-	"net/url"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/engine"
 )
 
 // page is one slice of a list in the order of its numbers.
@@ -23,6 +30,22 @@ type query struct {
 	paged  bool   // after was given
 	limit  int
 	tenant string
+	words  map[string][]string // of kind, reason and state: what passes; absent is all
+	since  time.Time           // zero: no bound
+	until  time.Time           // excluded; zero: no bound
+}
+
+// has reports whether a list shows what has the word, in the parameter of that name.
+func (q *query) has(parameter, word string) bool {
+	words, asked := q.words[parameter]
+	return !asked || slices.Contains(words, word)
+}
+
+func (q *query) hasReason(word string) bool { return q.has("reason", word) }
+
+// during reports whether an instant is in the range asked for.
+func (q *query) during(at time.Time) bool {
+	return (q.since.IsZero() || !at.Before(q.since)) && (q.until.IsZero() || at.Before(q.until))
 }
 
 // of reports whether a list that c asked for shows what belongs to a tenant.
@@ -30,45 +53,66 @@ func (q *query) of(c *caller, tenantID string) bool {
 	return c.sees(tenantID) && (q.tenant == "" || q.tenant == tenantID)
 }
 
-// readQuery reads ?after=&limit= and, where the list takes it, &tenant=. Every other
-// parameter is refused.
-func readQuery(r *http.Request, withTenant bool) (query, error) {
-	q := query{limit: defaultLimit}
-	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return q, refuse(badRequest, "query", "must be well-formed")
-	}
-	for name, v := range values {
-		switch {
-		case len(v) > 1:
-			return q, refuse(badRequest, clip(name), "must stand once")
-		case name == "after":
+// readQuery reads the parameters of a list, which the row has let in.
+func readQuery(r *http.Request) (query, error) {
+	q := query{limit: defaultLimit, words: map[string][]string{}}
+	var err error
+	for name, v := range r.URL.Query() {
+		switch name {
+		case "after":
 			q.paged = true
 			if q.after, err = strconv.ParseUint(v[0], 10, 63); err != nil {
 				return q, refuse(badRequest, "after", "must be the next of an earlier page")
 			}
-		case name == "limit":
+		case "limit":
 			if q.limit, err = strconv.Atoi(v[0]); err != nil || q.limit < 1 || q.limit > maxLimit {
 				return q, refuse(badRequest, "limit", "must be from 1 to 1000")
 			}
-		case name == "tenant" && withTenant:
+		case "tenant":
 			if q.tenant = v[0]; !validTenantID(q.tenant) {
 				return q, refuse(badRequest, "tenant", "must be "+tenantIDRule)
 			}
-		default:
-			return q, refuse(badRequest, clip(name), "is an unknown parameter")
+		case "since":
+			q.since, err = time.Parse(time.RFC3339Nano, v[0])
+		case "until":
+			q.until, err = time.Parse(time.RFC3339Nano, v[0])
+		case "kind", "reason", "state":
+			q.words[name], err = readWords(name, v[0])
 		}
+		if err != nil {
+			return q, refuse(badRequest, name, cmp.Or(wordRules[name], "must be an instant of RFC 3339 such as 2026-12-01T08:00:00Z"))
+		}
+	}
+	if !q.since.IsZero() && !q.until.IsZero() && q.until.Before(q.since) {
+		return q, refuse(badRequest, "until", "must not be before since")
 	}
 	return q, nil
 }
 
-// plain refuses every parameter.
-func plain(r *http.Request) error {
-	if r.URL.RawQuery != "" {
-		return refuse(badRequest, "query", "must be empty")
+// readWords reads words separated by commas, each one of those that the parameter knows: one that it does
+// not know would hide everything.
+func readWords(name, v string) ([]string, error) {
+	words := strings.Split(v, ",")
+	for _, w := range words {
+		if !slices.Contains(wordsOf[name], w) {
+			return nil, errors.New("unknown word")
+		}
 	}
-	return nil
+	return words, nil
 }
+
+// wordsOf are the words of a parameter, and wordRules what is said of another.
+var wordsOf, wordRules = func() (words map[string][]string, rules map[string]string) {
+	words = map[string][]string{"kind": slices.Sorted(maps.Values(kinds)), "state": {stateActive, statePaused, stateDisabled}}
+	for r := engine.None + 1; r.String() != "unknown"; r++ {
+		words["reason"] = append(words["reason"], r.String())
+	}
+	rules = map[string]string{}
+	for name, list := range words {
+		rules[name] = "must be of " + strings.Join(list, ", ") + "; several are separated by commas"
+	}
+	return words, rules
+}()
 
 // pageOf takes the items that pass from all, which is in ascending order of number.
 func pageOf[E, T any](q query, all []E, number func(*E) uint64, pass func(*E) bool, show func(*E) T) page[T] {

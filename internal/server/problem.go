@@ -159,7 +159,7 @@ func problemOf(err error) *problem {
 	case errors.Is(err, journal.ErrKeyConflict):
 		return refuse(keyConflict, "Idempotency-Key", "was used before for another method, path, audience, content type or body")
 	case errors.Is(err, journal.ErrTooLarge):
-		return &problem{code: tooLarge, detail: "the trigger does not fit into the log", cause: err}
+		return &problem{code: tooLarge, detail: "it does not fit into the log: a batch is at most 256 events and 512 KiB together", cause: err}
 	case errors.Is(err, fanout.ErrNotFound), errors.Is(err, journal.ErrNotFound):
 		return &problem{code: notFound, detail: nothingThere, cause: err}
 	case errors.Is(err, fanout.ErrInUse), errors.Is(err, journal.ErrInUse):

@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/fairlane-dev/fairlane/internal/fanout"
@@ -51,8 +50,7 @@ func (r *Running) Reload(c Config) (restart []string, err error) {
 		return nil, fmt.Errorf("server: nothing was changed: %w", err)
 	}
 	r.allow(c.Allow)
-	names := slices.Sorted(maps.Keys(c.Tiers))
-	r.server.tierNames.Store(&names)
+	r.server.tiers.Store(&c.Tiers)
 	r.config.Engine, r.config.Profile, r.config.Tiers, r.config.KeepDead, r.config.Envelopes, r.config.Allow =
 		c.Engine, c.Profile, c.Tiers, c.KeepDead, c.Envelopes, c.Allow
 	return restart, nil

@@ -23,9 +23,6 @@ type resentView struct {
 // resend is POST /v1/triggers/{id}/resend: the id, or the position in digits. It is an act of its own: whatever
 // became of the trigger there before, it is offered to these subscriptions once more.
 func (s *Server) resend(w http.ResponseWriter, r *http.Request) error {
-	if err := plain(r); err != nil {
-		return err
-	}
 	o, err := s.readObject(w, r, false)
 	if err != nil {
 		return err

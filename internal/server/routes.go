@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/fairlane-dev/fairlane/internal/journal"
@@ -18,10 +20,12 @@ const (
 	anyone   role = 0         // needs no key
 )
 
-var roleNames = []struct {
+type roleName struct {
 	name string
 	role role
-}{{journal.RoleAdmin, admin}, {journal.RoleProducer, producer}, {journal.RoleTenant, tenant}}
+}
+
+var roleNames = []roleName{{journal.RoleAdmin, admin}, {journal.RoleProducer, producer}, {journal.RoleTenant, tenant}}
 
 // handler answers, or returns why not. It has written nothing when it returns an error.
 type handler func(http.ResponseWriter, *http.Request) error
@@ -53,21 +57,30 @@ var routes = []route{
 	{"GET", "/openapi.json", anyone, 200, nil, nil, nil, "This document", (*Server).serveOpenAPI},
 	{"GET", "/metrics", admin, 200, nil, nil, nil, "Metrics in Prometheus' text format", (*Server).serveMetrics},
 
+	{"POST", "/v1/triggers", admin | producer | tenant, 202, []string{"Fairlane-Tenant", "Fairlane-Order-Key", "Idempotency-Key"}, payload{}, receiptsView{}, "Take CloudEvents: structured, batched, or binary", (*Server).ingestEvents},
 	{"POST", "/v1/triggers/{topic}", admin | producer | tenant, 202, []string{"Fairlane-Tenant", "Fairlane-Order-Key", "Idempotency-Key"}, payload{}, receiptView{}, "Take one trigger", (*Server).ingest},
 
 	{"GET", "/v1/tenants", admin, 200, paging, nil, page[tenantView]{}, "List tenants", (*Server).listTenants},
 	{"POST", "/v1/tenants", admin, 201, nil, tenantIn{}, tenantView{}, "Create a tenant", (*Server).createTenant},
 	{"GET", "/v1/tenants/{id}", admin | tenant, 200, nil, nil, tenantView{}, "Show a tenant", (*Server).getTenant},
 	{"PUT", "/v1/tenants/{id}", admin, 200, nil, tenantIn{}, tenantView{}, "Create or replace a tenant", (*Server).putTenant},
+	{"PATCH", "/v1/tenants/{id}", admin, 200, nil, tenantPatch{}, tenantView{}, "Change a tenant", (*Server).patchTenant},
 	{"DELETE", "/v1/tenants/{id}", admin, 204, nil, nil, nil, "Remove a tenant without subscriptions", (*Server).deleteTenant},
 
-	{"GET", "/v1/subscriptions", admin | tenant, 200, pagingByTenant, nil, page[subscriptionView]{}, "List subscriptions", (*Server).listSubscriptions},
-	{"POST", "/v1/subscriptions", admin | tenant, 201, nil, subscriptionIn{}, subscriptionView{}, "Create a subscription", (*Server).createSubscription},
+	{"GET", "/v1/tiers", admin, 200, paging, nil, page[tierView]{}, "List tiers", (*Server).listTiers},
+	{"GET", "/v1/tiers/{name}", admin, 200, nil, nil, tierView{}, "Show a tier", (*Server).getTier},
+	{"PUT", "/v1/tiers/{name}", admin, 200, nil, nil, nil, "Refused: tiers are the configuration's", (*Server).fixedTier},
+	{"DELETE", "/v1/tiers/{name}", admin, 204, nil, nil, nil, "Refused: tiers are the configuration's", (*Server).fixedTier},
+
+	{"GET", "/v1/subscriptions", admin | tenant, 200, []string{"after", "limit", "tenant", "state"}, nil, page[subscriptionView]{}, "List subscriptions", (*Server).listSubscriptions},
+	{"POST", "/v1/subscriptions", admin | tenant, 201, []string{"Idempotency-Key"}, subscriptionIn{}, subscriptionView{}, "Create a subscription", (*Server).createSubscription},
 	{"GET", "/v1/subscriptions/{id}", admin | tenant, 200, nil, nil, subscriptionView{}, "Show a subscription", (*Server).getSubscription},
 	{"PATCH", "/v1/subscriptions/{id}", admin | tenant, 200, nil, subscriptionPatch{}, subscriptionView{}, "Change a subscription", (*Server).patchSubscription},
 	{"DELETE", "/v1/subscriptions/{id}", admin | tenant, 204, nil, nil, nil, "Remove a subscription", (*Server).deleteSubscription},
 	{"POST", "/v1/subscriptions/{id}/rotate", admin | tenant, 200, nil, rotateIn{}, subscriptionView{}, "Give a subscription a new secret", (*Server).rotateSecret},
-	{"GET", "/v1/subscriptions/{id}/deliveries", admin | tenant, 200, paging, nil, page[deliveryView]{}, "Read a subscription's ledger", (*Server).listDeliveries},
+	{"POST", "/v1/subscriptions/{id}/test", admin | tenant, 202, nil, payload{}, receiptView{}, "Send a test trigger to a subscription", (*Server).testSubscription},
+	{"GET", "/v1/subscriptions/{id}/parked", admin | tenant, 200, []string{"after", "limit", "reason"}, nil, page[parkedView]{}, "List what waits for a subscription", (*Server).listParked},
+	{"GET", "/v1/subscriptions/{id}/deliveries", admin | tenant, 200, []string{"after", "limit", "kind", "reason", "since", "until"}, nil, page[deliveryView]{}, "Read a subscription's ledger", (*Server).listDeliveries},
 
 	{"GET", "/v1/dead", admin | tenant, 200, deadQuery, nil, page[deadView]{}, "List dead letters", (*Server).listDead},
 	{"POST", "/v1/dead/purge", admin | tenant, 200, nil, purgeIn{}, purgeView{}, "Give up dead letters of a selection", (*Server).purgeDead},
@@ -83,8 +96,15 @@ var routes = []route{
 	{"GET", "/v1/triggers/{id}", admin | tenant, 200, nil, nil, completionView{}, "Show what became of a trigger", (*Server).getTrigger},
 	{"POST", "/v1/triggers/{id}/resend", admin | tenant, 202, nil, resendIn{}, resentView{}, "Deliver a trigger once more", (*Server).resend},
 
-	{"GET", "/v1/lanes", admin | tenant, 200, pagingByTenant, nil, page[laneView]{}, "List lanes", (*Server).listLanes},
+	{"GET", "/v1/lanes", admin | tenant, 200, []string{"after", "limit", "tenant", "reason"}, nil, page[laneView]{}, "List lanes", (*Server).listLanes},
 	{"GET", "/v1/lanes/{subscription}", admin | tenant, 200, nil, nil, laneView{}, "Show a subscription's lane", (*Server).getLane},
+	{"GET", "/v1/keys", admin, 200, paging, nil, page[keyView]{}, "List keys", (*Server).listKeys},
+	{"POST", "/v1/keys", admin, 201, nil, keyIn{}, keyView{}, "Create a key; its secret is shown once", (*Server).createKey},
+	{"GET", "/v1/keys/{id}", admin, 200, nil, nil, keyView{}, "Show a key", (*Server).getKey},
+	{"POST", "/v1/keys/{id}/rotate", admin, 200, nil, overlapIn{}, keyView{}, "Give a key a new secret", (*Server).rotateKey},
+	{"DELETE", "/v1/keys/{id}", admin, 204, nil, nil, nil, "Revoke a key at once", (*Server).revokeKey},
+	{"GET", "/v1/audit", admin, 200, []string{"after", "limit", "since", "until"}, nil, page[actView]{}, "List what administrators did, newest first", (*Server).listActs},
+
 	{"GET", "/v1/account", admin | tenant, 200, pagingByTenant, nil, accountView{}, "Show the account", (*Server).account},
 }
 
@@ -117,9 +137,12 @@ func (s *Server) route(openMetrics bool) {
 
 // caller is who sent a request, by its key.
 type caller struct {
-	id   string // immutable: it is the producer's in triggers' ids
-	role role
-	of   string // the tenant, of a tenant's key
+	id        string // immutable: it is the producer's in triggers' ids
+	role      role
+	of        string   // the tenant, of a tenant's key
+	tenants   []string // of a producer's: whom it may post for, sorted; none is all
+	broadcast bool     // of a producer's: may post for all at once
+	fields    []string // that its request named: for the audit
 }
 
 type callerKey struct{}
@@ -133,11 +156,28 @@ func (c *caller) sees(tenantID string) bool {
 	return c.role == admin || c.role == tenant && c.of == tenantID
 }
 
+// reaches reports whether the caller may post for a tenant.
+func (c *caller) reaches(tenantID string) bool {
+	if c.role != producer {
+		return c.sees(tenantID)
+	}
+	_, listed := slices.BinarySearch(c.tenants, tenantID)
+	return listed || len(c.tenants) == 0
+}
+
 // guarded lets in whom the row lets in, before anything else of the request is looked at.
 func (s *Server) guarded(rt *route) handler {
-	h := func(w http.ResponseWriter, r *http.Request) error { return rt.handle(s, w, r) }
+	h := func(w http.ResponseWriter, r *http.Request) error {
+		if err := rt.checkQuery(r); err != nil {
+			return err
+		}
+		return rt.handle(s, w, r)
+	}
 	if rt.may == anyone {
 		return h
+	}
+	if rt.method != http.MethodGet && rt.in != any(payload{}) {
+		h = s.audited(h)
 	}
 	return func(w http.ResponseWriter, r *http.Request) error {
 		c := s.authenticate(r)
@@ -168,4 +208,31 @@ func pathID(r *http.Request) (string, bool) {
 	_, rest, named := strings.Cut(r.Pattern, "{")
 	name, _, _ := strings.Cut(rest, "}")
 	return r.PathValue(name), named
+}
+
+// checkQuery refuses parameters that the row does not take.
+func (rt *route) checkQuery(r *http.Request) error {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return refuse(badRequest, "query", "must be well-formed")
+	}
+	for name, v := range values {
+		switch {
+		case !slices.Contains(rt.takes, name):
+			return rt.unknownParameter(name)
+		case len(v) > 1:
+			return refuse(badRequest, name, "must stand once")
+		}
+	}
+	return nil
+}
+
+func (rt *route) unknownParameter(name string) *problem {
+	if !slices.Contains(rt.takes, "limit") {
+		return refuse(badRequest, "query", "must be empty")
+	}
+	return refuse(badRequest, clip(name), "is an unknown parameter")
 }

@@ -8,12 +8,12 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,13 +27,12 @@ import (
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
-// Config is everything the service is made of. Dir and AdminKey are required; each other zero
-// value is its default.
+// Config is everything the service is made of. Dir is required; each other zero value is its default.
 type Config struct {
 	Dir       string        // data directory
 	Listen    string        // "host:port"; "" means ":8080", port 0 any free one
 	Cert, Key string        // PEM files; both or none
-	AdminKey  string        // Authorization: Bearer
+	AdminKey  string        // opens everything; "" needs an administrator's key in Dir
 	Version   string        // shown in metrics and to endpoints; "" means "dev"
 	Logger    *slog.Logger  // nil discards
 	StopGrace time.Duration // how long requests in flight may finish at Stop; 0 means 20s
@@ -102,6 +101,9 @@ func tiers(c *config.Config) map[string]fanout.Tier {
 	return out
 }
 
+// ErrNoAdmin says that nobody could administer the service.
+var ErrNoAdmin = errors.New("no admin key: none is configured, and none is in the data directory")
+
 // envelopes compiles those of the file, which has checked them.
 func envelopes(c *config.Config) map[string]*envelope.Envelope {
 	out := make(map[string]*envelope.Envelope, len(c.Envelopes))
@@ -140,8 +142,11 @@ type Running struct {
 // the process ends.
 func Start(ctx context.Context, c Config) (*Running, error) {
 	c = c.withDefaults()
-	if c.Dir == "" || c.AdminKey == "" {
-		return nil, errors.New("server: Dir and AdminKey are required")
+	if c.Dir == "" {
+		return nil, errors.New("server: Dir is required")
+	}
+	if _, err := os.Stat(c.Dir); c.AdminKey == "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNoAdmin // before a directory is made that is of no use
 	}
 	r := &Running{config: c, log: c.Logger, failed: make(chan error, 1)}
 	if err := r.start(ctx); err != nil {
@@ -174,6 +179,9 @@ func (r *Running) start(ctx context.Context) (err error) {
 	})
 	if err != nil {
 		return err
+	}
+	if c.AdminKey == "" && !r.journal.Access().Admin() {
+		return ErrNoAdmin
 	}
 	if r.sender = c.Sender; r.sender == nil {
 		if r.sender, err = newSender(c); err != nil {
@@ -243,8 +251,8 @@ func listen(ctx context.Context, c Config) (net.Listener, error) {
 // serve begins to answer.
 func (r *Running) serve(m *Metrics) {
 	r.server = New(Options{
-		Fanout: r.fanout, Journal: r.journal, Registry: r.journal.Registry(), AdminKey: r.config.AdminKey,
-		Tiers: slices.Sorted(maps.Keys(r.config.Tiers)), CheckURL: func(u string) error { return r.guard.Load().CheckURL(u) }, MaxBody: r.config.MaxBody,
+		Fanout: r.fanout, Journal: r.journal, Registry: r.journal.Registry(), Access: r.journal.Access(), AdminKey: r.config.AdminKey,
+		Tiers: r.config.Tiers, CheckURL: func(u string) error { return r.guard.Load().CheckURL(u) }, MaxBody: r.config.MaxBody,
 		Metrics: m, Open: r.config.OpenMetrics, Logger: r.log, Version: r.config.Version,
 	})
 	watch, end := context.WithCancel(context.Background())

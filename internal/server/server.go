@@ -39,6 +39,7 @@ type Fanout interface {
 	Lane(subscription string) (fanout.LaneStatus, bool)
 	Tenants() []fanout.TenantStatus
 	Stats() fanout.Stats
+	ParkedOf(subscription string, after journal.Position, limit int, pass func(engine.Reason) bool) ([]fanout.Parked, error)
 	Pressure(tenant string) (retryIn time.Duration, over bool)
 	Ready() error
 }
@@ -46,7 +47,10 @@ type Fanout interface {
 // Journal is what the API asks of the log; *journal.Journal is one.
 type Journal interface {
 	Append(context.Context, *journal.Trigger) (journal.Receipt, error)
+	AppendBatch(context.Context, []*journal.Trigger) ([]journal.Receipt, error)
 	Deliveries(ctx context.Context, lane engine.LaneID, before uint64, limit int) ([]journal.Record, uint64, error)
+	Load(context.Context, journal.Position) (*journal.Trigger, error)
+	Starting() error
 	Status() journal.Status
 }
 
@@ -58,47 +62,47 @@ type Registry interface {
 	Subscription(id string) (journal.Subscription, bool)
 }
 
-// Options of New. Fanout, Journal, Registry and AdminKey are required.
+// Options of New. Fanout, Journal, Registry and Access are required.
 type Options struct {
 	Fanout   Fanout
 	Journal  Journal
 	Registry Registry
-	AdminKey string
-	Tiers    []string           // names that a tenant may have; none: only "default"
-	CheckURL func(string) error // nil: delivery.CheckURL
-	MaxBody  int                // bytes of one trigger's payload; 0 means 1 MiB
-	Metrics  *Metrics           // nil: no /metrics
-	Open     bool               // /metrics without a key
-	Logger   *slog.Logger       // nil discards
-	Version  string             // of the release, for the OpenAPI document; "" means "dev"
+	Access   Access
+	AdminKey string                 // "": only the keys of Access open anything
+	Tiers    map[string]fanout.Tier // that a tenant may have; none: only "default"
+	CheckURL func(string) error     // nil: delivery.CheckURL
+	MaxBody  int                    // bytes of one trigger's payload; 0 means 1 MiB
+	Metrics  *Metrics               // nil: no /metrics
+	Open     bool                   // /metrics without a key
+	Logger   *slog.Logger           // nil discards
+	Version  string                 // of the release, for the OpenAPI document; "" means "dev"
 }
 
 // Server answers the API. Safe for concurrent use.
 type Server struct {
-	fanout    Fanout
-	journal   Journal
-	registry  Registry
-	metrics   *Metrics
-	log       *slog.Logger
-	key       [sha256.Size]byte
-	tierNames atomic.Pointer[[]string]
-	checkURL  func(string) error
-	maxBody   int
-	pace      pace
-	mux       *http.ServeMux
-	document  []byte        // OpenAPI
-	writing   chan struct{} // holds one token: who has it reads, changes and writes the registry
-	stopping  atomic.Bool
+	fanout     Fanout
+	journal    Journal
+	registry   Registry
+	metrics    *Metrics
+	log        *slog.Logger
+	access     Access
+	configured bool // key is one
+	key        [sha256.Size]byte
+	tiers      atomic.Pointer[map[string]fanout.Tier]
+	checkURL   func(string) error
+	maxBody    int
+	pace       pace
+	mux        *http.ServeMux
+	document   []byte        // OpenAPI
+	writing    chan struct{} // holds one token: who has it reads, changes and writes the registry
+	stopping   atomic.Bool
 }
 
 // New returns a server that answers from o.
 func New(o Options) *Server {
-	if o.AdminKey == "" {
-		panic("server: Options.AdminKey is required")
-	}
 	s := &Server{
 		fanout: o.Fanout, journal: o.Journal, registry: o.Registry, metrics: o.Metrics,
-		log: o.Logger, key: sha256.Sum256([]byte(o.AdminKey)), checkURL: o.CheckURL,
+		log: o.Logger, access: o.Access, configured: o.AdminKey != "", key: sha256.Sum256([]byte(o.AdminKey)), checkURL: o.CheckURL,
 		maxBody: o.MaxBody, pace: defaultPace, mux: http.NewServeMux(), writing: make(chan struct{}, 1),
 	}
 	if s.log == nil {
@@ -111,9 +115,9 @@ func New(o Options) *Server {
 		s.maxBody = 1 << 20
 	}
 	if len(o.Tiers) == 0 {
-		o.Tiers = []string{"default"}
+		o.Tiers = map[string]fanout.Tier{"default": {Name: "default"}}
 	}
-	s.tierNames.Store(&o.Tiers)
+	s.tiers.Store(&o.Tiers)
 	s.document = openAPI(cmp.Or(o.Version, "dev"))
 	s.route(o.Open)
 	return s
@@ -251,6 +255,9 @@ type readiness struct {
 
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
 	err := s.fanout.Ready()
+	if err == nil {
+		err = s.journal.Starting()
+	}
 	if s.stopping.Load() {
 		err = fanout.ErrStopped
 	}

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlane-dev/fairlane/internal/config"
 	"github.com/fairlane-dev/fairlane/internal/delivery"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
@@ -217,9 +216,7 @@ func (o *object) inner(name string, reset func(), read func(*object)) {
 
 // Bounds of a rotation.
 const (
-	defaultOverlap = 24 * time.Hour
-	maxOverlap     = 30 * 24 * time.Hour
-	maxRetired     = 4
+	maxRetired = 4
 )
 
 // rotateIn is the body of POST /v1/subscriptions/{id}/rotate.
@@ -231,9 +228,6 @@ type rotateIn struct {
 // rotateSecret is POST /v1/subscriptions/{id}/rotate: a new key takes over from those of its kind,
 // which sign beside it until the overlap ends. A new secret is answered once.
 func (s *Server) rotateSecret(w http.ResponseWriter, r *http.Request) error {
-	if err := plain(r); err != nil {
-		return err
-	}
 	o, err := s.readObject(w, r, false)
 	if err != nil {
 		return err
@@ -261,18 +255,6 @@ func (s *Server) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 		v.Secret = made
 		return reply(w, http.StatusOK, v)
 	})
-}
-
-func parseOverlap(to *time.Duration) func(json.RawMessage) string {
-	return func(raw json.RawMessage) string {
-		s, is := text(raw)
-		d, err := config.ParseDuration(s)
-		if !is || err != nil || d < 0 || d > maxOverlap {
-			return `a duration with a unit, from "0s" to "30d"`
-		}
-		*to = d
-		return ""
-	}
 }
 
 // overlaps reports whether every signature that uses the subscription's secrets has room for two.

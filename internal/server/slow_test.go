@@ -76,7 +76,7 @@ func drip(c net.Conn, head string, gap time.Duration) (int, time.Duration) {
 func TestADrippingProducerIsCutAndNobodyNotices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
-		s := New(Options{Fanout: f, Journal: f, Registry: fakeRegistry{}, AdminKey: testKey})
+		s := New(Options{Fanout: f, Journal: f, Registry: fakeRegistry{}, Access: &fakeAccess{}, AdminKey: testKey})
 		srv, l := newHTTP(s.Handler(), slog.New(slog.DiscardHandler)), newPipes()
 		go srv.Serve(l)
 		var slow sync.WaitGroup
@@ -130,7 +130,7 @@ func TestASteadyLargeUploadPasses(t *testing.T) {
 			want int
 		}{{12_000, 202}, {6_000, 408}} {
 			f := &fake{}
-			s := New(Options{Fanout: f, Journal: f, Registry: fakeRegistry{}, AdminKey: testKey})
+			s := New(Options{Fanout: f, Journal: f, Registry: fakeRegistry{}, Access: &fakeAccess{}, AdminKey: testKey})
 			s.pace = pace{grace: 5 * time.Second, rate: 10_000, ceiling: 2 * time.Minute}
 			srv, l := newHTTP(s.Handler(), slog.New(slog.DiscardHandler)), newPipes()
 			go srv.Serve(l)
@@ -168,7 +168,7 @@ func TestASlowLogDoesNotEndTheRequest(t *testing.T) {
 				return journal.Receipt{ID: "id"}, nil
 			}
 		}}
-		s := New(Options{Fanout: f, Journal: f, Registry: fakeRegistry{}, AdminKey: testKey})
+		s := New(Options{Fanout: f, Journal: f, Registry: fakeRegistry{}, Access: &fakeAccess{}, AdminKey: testKey})
 		srv, l := newHTTP(s.Handler(), slog.New(slog.DiscardHandler)), newPipes()
 		go srv.Serve(l)
 		for _, body := range []string{"Content-Length: 5\r\n\r\nhello", "Content-Length: 0\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"} {

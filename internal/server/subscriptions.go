@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"encoding/hex"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -56,7 +57,7 @@ type subscriptionView struct {
 type subscriptionPatch struct {
 	URL      string            `json:"url,omitempty"`
 	Topics   []string          `json:"topics,omitempty"`
-	Rate     string            `json:"rate,omitempty" null:"default"`
+	Rate     string            `json:"rate,omitempty" null:"default" also:"integer"`
 	Burst    int64             `json:"burst,omitempty" null:"default"`
 	Cap      int               `json:"cap,omitempty" null:"default"`
 	Timeout  string            `json:"timeout,omitempty" null:"default"`
@@ -98,22 +99,38 @@ func viewSubscription(s *journal.Subscription) subscriptionView {
 	return v
 }
 
+// States of a subscription, for lists.
+const (
+	stateActive   = "active"
+	statePaused   = "paused"
+	stateDisabled = "disabled"
+)
+
+func stateOf(s *journal.Subscription) string {
+	switch {
+	case s.Disabled != "":
+		return stateDisabled
+	case s.Paused:
+		return statePaused
+	}
+	return stateActive
+}
+
 func (s *Server) listSubscriptions(w http.ResponseWriter, r *http.Request) error {
-	q, err := readQuery(r, true)
+	q, err := readQuery(r)
 	if err != nil {
 		return err
 	}
 	c := callerOf(r)
 	return reply(w, http.StatusOK, pageOf(q, s.registry.Subscriptions(),
 		func(s *journal.Subscription) uint64 { return uint64(s.Lane) },
-		func(s *journal.Subscription) bool { return !s.Deleted && q.of(c, s.Tenant) },
+		func(s *journal.Subscription) bool {
+			return !s.Deleted && q.of(c, s.Tenant) && q.has("state", stateOf(s))
+		},
 		viewSubscription))
 }
 
 func (s *Server) getSubscription(w http.ResponseWriter, r *http.Request) error {
-	if err := plain(r); err != nil {
-		return err
-	}
 	sub, err := s.subscription(r)
 	if err != nil {
 		return err
@@ -132,19 +149,24 @@ func (s *Server) subscription(r *http.Request) (journal.Subscription, error) {
 
 // createSubscription is POST /v1/subscriptions.
 func (s *Server) createSubscription(w http.ResponseWriter, r *http.Request) error {
-	if err := plain(r); err != nil {
-		return err
-	}
 	o, err := s.readObject(w, r, false)
 	if err != nil {
 		return err
 	}
-	var sub journal.Subscription
+	c := callerOf(r)
+	sub := journal.Subscription{Tenant: c.of}
 	o.read("tenant", nil, parseText(&sub.Tenant, "the id of a tenant", validTenantID))
 	s.readSubscription(o, &sub)
 	readOrder(o, &sub)
-	o.require("tenant", "url", "topics")
+	if c.role != tenant {
+		o.require("tenant")
+	}
+	o.require("url", "topics")
+	s.withinTier(o, c, &sub)
 	if err := o.err(); err != nil {
+		return err
+	}
+	if sub.Creation, err = creation(r, o); err != nil {
 		return err
 	}
 	made := ""
@@ -155,7 +177,39 @@ func (s *Server) createSubscription(w http.ResponseWriter, r *http.Request) erro
 	return s.alone(r.Context(), func() error { return s.storeNew(w, r, sub, made) })
 }
 
+// creation reads the request's idempotency key; nil is none.
+func creation(r *http.Request, o *object) (*journal.Creation, error) {
+	key, err := idempotencyKey(r.Header)
+	if err != nil || key == "" {
+		return nil, err
+	}
+	return &journal.Creation{Key: callerOf(r).id + " " + key, Request: hex.EncodeToString(o.sum[:])}, nil
+}
+
+// created answers a request whose idempotency key has made a subscription before, and reports whether it has.
+// The secret is not shown again.
+func (s *Server) created(w http.ResponseWriter, c *journal.Creation) (bool, error) {
+	if c == nil {
+		return false, nil
+	}
+	sub, exists := s.registry.Subscription(journal.SubscriptionID(c.Key))
+	switch {
+	case !exists:
+		return false, nil
+	case sub.Deleted:
+		return true, refuse(conflict, "Idempotency-Key", "made a subscription that was removed since")
+	case sub.Creation == nil || *sub.Creation != *c:
+		return true, refuse(keyConflict, "Idempotency-Key", "was used before for another subscription")
+	}
+	w.Header().Set("Location", "/v1/subscriptions/"+sub.ID)
+	w.Header().Set("Fairlane-Repeat", "true")
+	return true, reply(w, http.StatusCreated, viewSubscription(&sub))
+}
+
 func (s *Server) storeNew(w http.ResponseWriter, r *http.Request, sub journal.Subscription, secret string) error {
+	if done, err := s.created(w, sub.Creation); done {
+		return err
+	}
 	if t, ok := s.registry.Tenant(sub.Tenant); !ok || t.Deleted || !callerOf(r).sees(sub.Tenant) {
 		return refuse(unknownTenant, "tenant", "names "+sub.Tenant+", which does not exist")
 	}
@@ -172,9 +226,6 @@ func (s *Server) storeNew(w http.ResponseWriter, r *http.Request, sub journal.Su
 // patchSubscription is PATCH /v1/subscriptions/{id}, a JSON merge patch: what is absent stays,
 // null restores the default. The tenant cannot change.
 func (s *Server) patchSubscription(w http.ResponseWriter, r *http.Request) error {
-	if err := plain(r); err != nil {
-		return err
-	}
 	o, err := s.readObject(w, r, true)
 	if err != nil {
 		return err
@@ -186,6 +237,7 @@ func (s *Server) patchSubscription(w http.ResponseWriter, r *http.Request) error
 		}
 		before := sub.URL
 		s.readSubscription(o, &sub)
+		s.withinTier(o, callerOf(r), &sub)
 		if err := o.err(); err != nil {
 			return err
 		}
@@ -201,9 +253,6 @@ func (s *Server) patchSubscription(w http.ResponseWriter, r *http.Request) error
 }
 
 func (s *Server) deleteSubscription(w http.ResponseWriter, r *http.Request) error {
-	if err := plain(r); err != nil {
-		return err
-	}
 	return s.alone(r.Context(), func() error {
 		sub, err := s.subscription(r)
 		if err != nil {

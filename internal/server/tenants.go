@@ -1,6 +1,8 @@
 package server
 
 import (
+	"encoding/json"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -38,6 +40,15 @@ type tenantIn struct {
 	Grants []string `json:"grants,omitempty"`
 }
 
+// tenantPatch is what a change of a tenant reads.
+type tenantPatch struct {
+	Name      string `json:"name,omitempty" null:"default"`
+	Tier      string `json:"tier,omitempty" null:"default"`
+	Suspended bool   `json:"suspended,omitempty" null:"default"`
+
+	Grants []string `json:"grants,omitempty" null:"default"`
+}
+
 func viewTenant(t *journal.Tenant) tenantView {
 	grants, known := t.Granted()
 	if !known {
@@ -47,7 +58,7 @@ func viewTenant(t *journal.Tenant) tenantView {
 }
 
 func (s *Server) listTenants(w http.ResponseWriter, r *http.Request) error {
-	q, err := readQuery(r, false)
+	q, err := readQuery(r)
 	if err != nil {
 		return err
 	}
@@ -58,9 +69,6 @@ func (s *Server) listTenants(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) getTenant(w http.ResponseWriter, r *http.Request) error {
-	if err := plain(r); err != nil {
-		return err
-	}
 	t, err := s.tenant(r, r.PathValue("id"))
 	if err != nil {
 		return err
@@ -138,22 +146,46 @@ func (s *Server) storeTenant(w http.ResponseWriter, r *http.Request, t journal.T
 }
 
 func (s *Server) readTenant(w http.ResponseWriter, r *http.Request, t *journal.Tenant) (*object, error) {
-	if err := plain(r); err != nil {
-		return nil, err
-	}
 	o, err := s.readObject(w, r, false)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		o.read("id", nil, parseText(&t.ID, tenantIDRule, validTenantID))
+		s.readTenantFields(o, t)
 	}
-	o.read("id", nil, parseText(&t.ID, tenantIDRule, validTenantID))
-	o.read("name", nil, parseText(&t.Name, "text of at most 256 bytes without control characters", validName))
-	tiers := *s.tierNames.Load()
-	o.read("tier", nil, parseText(&t.Tier, "one of "+strings.Join(tiers, ", "), func(v string) bool { return slices.Contains(tiers, v) }))
-	var grants []string
-	o.read("grants", nil, parsePatterns(&grants, 0, maxGrants))
-	t.Grants = []journal.Grant{{Topics: grants}}
-	o.read("suspended", nil, parseBool(&t.Suspended))
-	return o, nil
+	return o, err
+}
+
+// readTenantFields reads what can be changed.
+func (s *Server) readTenantFields(o *object, t *journal.Tenant) {
+	o.read("name", func() { t.Name = "" }, parseText(&t.Name, "text of at most 256 bytes without control characters", validName))
+	names := slices.Sorted(maps.Keys(*s.tiers.Load()))
+	o.read("tier", func() { t.Tier = "default" }, parseText(&t.Tier, "one of "+strings.Join(names, ", "), func(v string) bool { return slices.Contains(names, v) }))
+	o.read("grants", func() { t.Grants = []journal.Grant{{}} }, func(raw json.RawMessage) string {
+		var grants []string
+		rule := parsePatterns(&grants, 0, maxGrants)(raw)
+		t.Grants = []journal.Grant{{Topics: grants}}
+		return rule
+	})
+	o.read("suspended", func() { t.Suspended = false }, parseBool(&t.Suspended))
+}
+
+// patchTenant is PATCH /v1/tenants/{id}, a JSON merge patch: what is absent stays, null restores the
+// default. Another tier changes limits, and refills nothing.
+func (s *Server) patchTenant(w http.ResponseWriter, r *http.Request) error {
+	o, err := s.readObject(w, r, true)
+	if err != nil {
+		return err
+	}
+	return s.alone(r.Context(), func() error {
+		t, err := s.tenant(r, r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		s.readTenantFields(o, &t)
+		if err := o.err(); err != nil {
+			return err
+		}
+		return s.storeTenant(w, r, t, http.StatusOK)
+	})
 }
 
 // validName also refuses U+FFFD, which is what is left of an escape that is no character.
@@ -162,9 +194,6 @@ func validName(s string) bool {
 }
 
 func (s *Server) deleteTenant(w http.ResponseWriter, r *http.Request) error {
-	if err := plain(r); err != nil {
-		return err
-	}
 	id := r.PathValue("id")
 	return s.alone(r.Context(), func() error {
 		if _, err := s.tenant(r, id); err != nil {

@@ -21,6 +21,17 @@ const Rule = "tokens of letters, digits, _ and -, joined by dots, at most 256 by
 // PatternRule says in words what ValidPattern demands, for error messages.
 const PatternRule = Rule + "; a token may be *, the last one also >"
 
+// testPrefix is of the topics of test triggers, which are made for one subscription each and match no pattern.
+const testPrefix = "fairlane.test."
+
+// Test is the topic of a test trigger for the subscription with that id, and TestOf takes it apart; it
+// reports false for every other topic.
+func Test(subscription string) string { return testPrefix + subscription }
+
+func TestOf(topic string) (subscription string, ok bool) {
+	return strings.CutPrefix(topic, testPrefix)
+}
+
 // Valid reports whether s is a topic that a trigger may carry.
 func Valid(s string) bool { return valid(s, false) }
 
