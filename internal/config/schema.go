@@ -38,6 +38,7 @@ func schema(c *Config, env Env) []field {
 		duration("server.stop_grace", "how long requests in flight may finish at a stop", 0, time.Hour, &s.StopGrace),
 		size("server.max_body", "greatest payload of a trigger", 1, 6<<20, &s.MaxBody),
 		boolean("server.open_metrics", "GET /metrics without a key", &s.OpenMetrics),
+		origins("server.frames", "sites that may show a tenant's page, opened by a signed link, in a frame", &s.Frames),
 
 		text("data.dir", "directory of the log", "a directory name", notEmpty, &d.Dir),
 		size("data.max_bytes", "size of the log on disk", 160<<20, 64<<40, &d.MaxBytes),
@@ -356,4 +357,22 @@ func sortedKeys[V any](m map[string]V) []string {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+func origins(path, about string, v *[]string) field {
+	return field{path: path, about: about, rule: "a list of origins such as https://console.example.com",
+		read: func(n ast.Node) bool {
+			var all []string
+			ok := each(n, func(n ast.Node) bool {
+				s, is := stringOf(n)
+				all = append(all, s)
+				return is && isOrigin(s)
+			})
+			if ok {
+				*v = all
+			}
+			return ok
+		},
+		show: func() string { return list(*v, strconv.Quote) },
+	}
 }

@@ -19,6 +19,7 @@ var fixed = []struct {
 	{"server.stop_grace", func(a, b *Config) bool { return a.StopGrace == b.StopGrace }},
 	{"server.max_body", func(a, b *Config) bool { return a.MaxBody == b.MaxBody }},
 	{"server.open_metrics", func(a, b *Config) bool { return a.OpenMetrics == b.OpenMetrics }},
+	{"server.frames", func(a, b *Config) bool { return slices.Equal(a.Frames, b.Frames) }},
 	{"data.dir", func(a, b *Config) bool { return a.Dir == b.Dir }},
 	{"data.max_bytes", func(a, b *Config) bool { return a.MaxBytes == b.MaxBytes }},
 	{"data.ballast", func(a, b *Config) bool { return a.Ballast == b.Ballast }},

@@ -58,7 +58,8 @@ type Config struct {
 	Envelopes             map[string]*envelope.Envelope // the operator's, by name
 	Sender                delivery.Sender               // nil: HTTP, guarded by Allow; Stop closes it either way
 
-	OpenMetrics bool // GET /metrics without a key
+	OpenMetrics bool     // GET /metrics without a key
+	Frames      []string // origins that may show a tenant's page in a frame
 
 	roots *x509.CertPool // tests only: in place of the system's
 }
@@ -90,7 +91,19 @@ func FromFile(c *config.Config) Config {
 		ClientKey:    c.Delivery.Key,
 		Envelopes:    envelopes(c),
 		OpenMetrics:  c.Server.OpenMetrics,
+		Frames:       c.Server.Frames,
 	}
+}
+
+// linkKey signs links to tenants' pages. It outlives a restart where there is a configured secret to make it of.
+func (c Config) linkKey() []byte {
+	switch {
+	case len(c.SecretKey) > 0:
+		return c.SecretKey
+	case c.AdminKey != "":
+		return []byte(c.AdminKey)
+	}
+	return nil
 }
 
 func tiers(c *config.Config) map[string]fanout.Tier {
@@ -254,6 +267,7 @@ func (r *Running) serve(m *Metrics) {
 		Fanout: r.fanout, Journal: r.journal, Registry: r.journal.Registry(), Access: r.journal.Access(), AdminKey: r.config.AdminKey,
 		Tiers: r.config.Tiers, CheckURL: func(u string) error { return r.guard.Load().CheckURL(u) }, MaxBody: r.config.MaxBody,
 		Metrics: m, Open: r.config.OpenMetrics, Logger: r.log, Version: r.config.Version,
+		LinkKey: r.config.linkKey(), Frames: r.config.Frames,
 	})
 	watch, end := context.WithCancel(context.Background())
 	r.endWatch = end

@@ -117,21 +117,14 @@ type replayRow struct {
 }
 
 type completion struct {
-	ID       string    `json:"id"`
-	Position uint64    `json:"position"`
-	Topic    string    `json:"topic"`
-	Accepted time.Time `json:"accepted"`
-	Complete bool      `json:"complete"`
-	Counts   struct {
-		Open      int `json:"open"`
-		Parked    int `json:"parked"`
-		Delivered int `json:"delivered"`
-		Dead      int `json:"dead"`
-		Cancelled int `json:"cancelled"`
-		Dropped   int `json:"dropped"`
-	} `json:"counts"`
-	Deliveries list[completed] `json:"deliveries"`
-	Partial    bool            `json:"partial"`
+	ID         string      `json:"id"`
+	Position   uint64      `json:"position"`
+	Topic      string      `json:"topic"`
+	Bytes      int64       `json:"bytes"`
+	Accepted   time.Time   `json:"accepted"`
+	Complete   bool        `json:"complete"`
+	Whole      bool        `json:"whole"`
+	Deliveries []completed `json:"deliveries"`
 }
 
 type completed struct {

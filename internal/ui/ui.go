@@ -95,7 +95,7 @@ func (u *UI) Handler() http.Handler {
 	guard := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u.headers(w)
-		if r.URL.Path == "/ui" {
+		if r.URL.Path == "/ui" || r.URL.Path == "/" {
 			http.Redirect(w, r, "/ui/", http.StatusSeeOther)
 			return
 		}
