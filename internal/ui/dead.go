@@ -104,7 +104,7 @@ type letterView struct {
 	Payload string
 	Form    string // of what is shown of the payload
 	Cut     bool
-	Self    filter // selects what died at its instant
+	Self    filter // selects what was accepted at its instant
 }
 
 // shownBytes bounds how much of a payload a page has.
@@ -117,7 +117,9 @@ func (u *UI) deadLetter(v *visit) (*view, error) {
 		return nil, err
 	}
 	p.Payload, p.Form, p.Cut = safeText(p.letter.Payload)
-	p.Self = filter{Subscription: sub, Since: p.Died.Format(time.RFC3339Nano), Until: p.Died.Add(time.Millisecond).Format(time.RFC3339Nano)}
+	if at := p.Accepted; at != nil {
+		p.Self = filter{Subscription: sub, Since: at.Format(time.RFC3339Nano), Until: at.Add(time.Microsecond).Format(time.RFC3339Nano)}
+	}
 	return &view{page: "letter", Title: "Dead letter " + trigger, Nav: "dead", Data: &p}, nil
 }
 
