@@ -150,8 +150,15 @@ func (c *tab) wait(expression string) {
 	})
 }
 
-// click clicks what a path in XPath finds.
-func click(path string) chromedp.Action[chromedp.Void] { return chromedp.Click(chromedp.Search(path)) }
+// click clicks what a path in XPath finds, again if it was replaced by a newer one just then.
+func (c *tab) click(path string) {
+	c.t.Helper()
+	until(c.t, "a click on "+path, func() bool {
+		short, end := context.WithTimeout(c, 3*time.Second)
+		defer end()
+		return chromedp.Do(short, chromedp.Click(chromedp.Search(path))) == nil
+	})
+}
 
 // theme asks for light or dark, and a size.
 func (c *tab) theme(name string, width, height int64) {
@@ -266,11 +273,11 @@ func TestFiguresMove(t *testing.T) {
 
 	c.open("/ui/lanes")
 	rows := `[...document.querySelectorAll("tbody tr")].map(e => e.cells[1].textContent.trim()).join(" ")`
-	c.run(click(`//th/a[text()="Tenant"]`))
+	c.click(`//th/a[text()="Tenant"]`)
 	c.wait(rows + ` === "blackhole failing noisy picky slow steady"`)
-	c.run(click(`//th/a[text()="Tenant"]`))
+	c.click(`//th/a[text()="Tenant"]`)
 	c.wait(rows + ` === "steady slow picky noisy failing blackhole"`)
-	c.run(click(`//th/a[text()="Delivered"]`))
+	c.click(`//th/a[text()="Delivered"]`)
 	c.wait(`document.querySelector("tbody tr").cells[1].textContent.trim() === "steady"`)
 	c.run(chromedp.SendKeys(chromedp.CSS("#q"), "nois\r"))
 	c.wait(rows + ` === "noisy"`)
@@ -293,11 +300,11 @@ func TestReplayInChromium(t *testing.T) {
 	c.signIn()
 	c.open("/ui/dead?tenant=picky")
 	c.wait(`document.getElementById("state").textContent.startsWith("Live")`)
-	c.run(click(`//a[text()="` + dead + `"]`))
+	c.click(`//a[text()="` + dead + `"]`)
 	c.wait(`document.querySelector("pre") !== null`)
-	c.run(click(`//button[text()="Replay it…"]`))
+	c.click(`//button[text()="Replay it…"]`)
 	c.wait(`document.querySelector("#rate") !== null`)
-	c.run(click(`//main//button[text()="Replay"]`))
+	c.click(`//main//button[text()="Replay"]`)
 	c.wait(`document.querySelector("[data-part=live-replay]")?.textContent.includes("done")`)
 	if got := s.picky.Tally().Attempts; got <= had {
 		t.Errorf("the endpoint got %d requests, and %d before the replay", got, had)

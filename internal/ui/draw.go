@@ -16,7 +16,11 @@ type picture struct {
 	Bars  []bar
 	Ticks []tick
 	Marks []tick // dashed, upright
+	Keys  []key
 }
+
+// key says what is drawn how.
+type key struct{ Class, Text string }
 
 type line struct{ Class, Points string }
 
@@ -67,29 +71,30 @@ func (f frame) below(v float64, text string) tick {
 // steps is how finely the level is drawn.
 const steps = 160
 
-// drawLevel draws a bucket's tokens: empty, refilled while idle, the burst, then the steady offer from what
-// the burst left.
+// drawLevel draws a bucket's tokens twice: empty, refilled while idle, then the burst; and full, under the
+// steady offer.
 func drawLevel(in plan.BucketInput, r plan.BucketResult) *picture {
 	idle := in.Idle.Seconds()
-	after := min(in.For.Seconds(), max(idle, 4*in.Capacity/max(in.Rate, 1e-9), 1))
-	f := frame{max(idle+after, 1e-9), max(in.Capacity, 1)}
-	points := [][2]float64{{0, 0}}
-	level := 0.0
-	for i := 1; i <= steps; i++ {
-		level = stepped(level, in, idle/steps, 0)
-		points = append(points, [2]float64{idle * float64(i) / steps, level})
+	whole := idle + min(in.For.Seconds(), max(idle, 4*in.Capacity/max(in.Rate, 1e-9), 1))
+	f := frame{max(whole, 1e-9), max(in.Capacity, 1)}
+	levels := func(from, level, offered float64) (points [][2]float64) {
+		points = append(points, [2]float64{from, level})
+		for i := 1; i <= steps; i++ {
+			level = stepped(level, in, (whole-from)/steps, offered*(whole-from)/steps)
+			points = append(points, [2]float64{from + (whole-from)*float64(i)/steps, level})
+		}
+		return points
 	}
-	level = max(0, r.TokensBeforeBurst-r.AdmittedInBurst)
-	points = append(points, [2]float64{idle, level})
-	for i := 1; i <= steps; i++ {
-		level = stepped(level, in, after/steps, in.Offered*after/steps)
-		points = append(points, [2]float64{idle + after*float64(i)/steps, level})
+	burst := append([][2]float64{{0, 0}, {idle, r.TokensBeforeBurst}}, levels(idle, max(0, r.TokensBeforeBurst-r.AdmittedInBurst), 0)...)
+	if fill := in.Capacity / max(in.Rate, 1e-9); fill < idle {
+		burst = append([][2]float64{{0, 0}, {fill, in.Capacity}}, burst[1:]...)
 	}
 	return &picture{
-		About: "Tokens in the bucket over time: refilled while idle, taken by the burst, then under the steady offer",
-		Lines: []line{f.line("level", points)},
-		Ticks: []tick{f.upTo(in.Capacity), f.upTo(in.Capacity / 2), f.upTo(0), f.below(0, "empty"), f.below(idle, "burst"), f.below(idle+after*0.92, brief(time.Duration((idle+after)*1e9)))},
+		About: "Tokens in the bucket over time: from empty, refilled while idle, taken by the burst, refilled again; and from full, under the steady offer",
+		Lines: []line{f.line("level", burst), f.line("steady", levels(0, in.Capacity, in.Offered))},
+		Ticks: []tick{f.upTo(in.Capacity), f.upTo(in.Capacity / 2), f.upTo(0), f.below(0, "0 s"), f.below(idle, "burst"), f.below(whole*0.96, brief(time.Duration(whole*1e9)))},
 		Marks: []tick{{X: at(f.x(idle)), Y: at(top)}},
+		Keys:  []key{{"level", "empty, idle, then the burst"}, {"steady", "full, then the steady offer"}},
 	}
 }
 
@@ -117,6 +122,7 @@ func drawEdge(r plan.WindowResult) *picture {
 	}
 	f := frame{float64(len(r.Rules)), most * 1.1}
 	p := &picture{About: fmt.Sprintf("Requests let through within %s around the boundary, by rule, before it and after it; the limit is %d", brief(time.Duration(r.GapMS*1e6)), r.Limit)}
+	p.Keys = []key{{"before", "before the boundary"}, {"after", "after it"}}
 	p.Ticks = append(p.Ticks, f.upTo(float64(r.Limit)), f.upTo(0))
 	if most > float64(r.Limit) {
 		p.Ticks = append(p.Ticks, f.upTo(most))

@@ -42,7 +42,7 @@ func (u *UI) lane(v *visit) (*view, error) {
 		return nil, err
 	}
 	after := v.URL.Query().Get("after")
-	if err := u.call(v, "GET", "/v1/subscriptions"+path(id)+"/deliveries?limit=25"+and("after", after), nil, &p.Deliveries); err != nil {
+	if err := u.call(v, "GET", "/v1/subscriptions"+path(id)+"/deliveries?limit=50&kind="+shownKinds+and("after", after), nil, &p.Deliveries); err != nil {
 		return nil, err
 	}
 	if err := u.parkedOf(v, id, &p); err != nil {
@@ -54,7 +54,8 @@ func (u *UI) lane(v *visit) (*view, error) {
 	return &view{page: "lane", Title: "Lane " + id, Nav: "lanes", Data: &p, Frozen: after != ""}, nil
 }
 
-const parkedListed = 10
+// shownKinds are the records that say what happened. That an attempt was about to start is not among them.
+const shownKinds = "delivered,failed,parked,dead,cancelled,dropped,lane-cancelled,revived,resent,purged"
 
 // parkedOf lists the first that wait.
 func (u *UI) parkedOf(v *visit, id string, p *laneView) error {

@@ -63,7 +63,7 @@ func columnOf(name string) *column {
 
 // ranked is a lane by its place in the snapshot and what it is sorted by.
 type ranked struct {
-	value float64
+	value float64 // negated where the greatest comes first; 0 where text decides
 	lane  int32
 }
 
@@ -78,19 +78,24 @@ func sortLanes(lanes []fanout.LaneStatus, by string, down bool, pass func(*fanou
 		}
 		r := ranked{lane: int32(i)}
 		if c.value != nil {
-			r.value = c.value(&lanes[i])
+			if r.value = c.value(&lanes[i]); down {
+				r.value = -r.value
+			}
 		}
 		all = append(all, r)
 	}
 	less := func(a, b ranked) int {
-		n := cmp.Compare(a.value, b.value)
-		if c.text != nil {
-			n = cmp.Compare(c.text(&lanes[a.lane]), c.text(&lanes[b.lane]))
+		switch {
+		case a.value < b.value:
+			return -1
+		case a.value > b.value:
+			return 1
+		case c.text != nil && down:
+			return cmp.Or(strings.Compare(c.text(&lanes[b.lane]), c.text(&lanes[a.lane])), int(a.lane-b.lane))
+		case c.text != nil:
+			return cmp.Or(strings.Compare(c.text(&lanes[a.lane]), c.text(&lanes[b.lane])), int(a.lane-b.lane))
 		}
-		if down {
-			n = -n
-		}
-		return cmp.Or(n, cmp.Compare(a.lane, b.lane))
+		return int(a.lane - b.lane)
 	}
 	from, to := min(offset, len(all)), min(offset+limit, len(all))
 	part(all, from, less)
@@ -134,9 +139,16 @@ func part(all []ranked, n int, less func(a, b ranked) int) {
 
 // median is the median of three.
 func median(a, b, c ranked, less func(a, b ranked) int) ranked {
-	three := []ranked{a, b, c}
-	slices.SortFunc(three, less)
-	return three[1]
+	if less(b, a) < 0 {
+		a, b = b, a
+	}
+	switch {
+	case less(c, a) < 0:
+		return a
+	case less(b, c) < 0:
+		return b
+	}
+	return c
 }
 
 // laneList is the page of lanes.

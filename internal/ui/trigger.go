@@ -83,7 +83,7 @@ func (p *triggerView) count() {
 // the last state.
 func (u *UI) records(v *visit, sub string, position uint64) (found []delivery) {
 	var l list[delivery]
-	if u.call(v, "GET", "/v1/subscriptions"+path(sub)+"/deliveries?limit=300", nil, &l) != nil {
+	if u.call(v, "GET", "/v1/subscriptions"+path(sub)+"/deliveries?limit=300&kind="+shownKinds, nil, &l) != nil {
 		return nil
 	}
 	for _, d := range l.Items {

@@ -4,10 +4,20 @@
   const state = document.getElementById("state");
   const source = new EventSource(document.body.dataset.live);
 
+  let pressed = false;
+  addEventListener("pointerdown", () => (pressed = true));
+  addEventListener("pointerup", () => (pressed = false));
+  addEventListener("pointercancel", () => (pressed = false));
+
   function place(part, html) {
     const at = document.querySelector('[data-part="' + part + '"]');
     if (!at || (at.contains(document.activeElement) && document.activeElement.matches("input, select, button, a"))) {
       return; // nobody's focus is taken away
+    }
+    const next = document.createElement("template");
+    next.innerHTML = html;
+    if (pressed || next.innerHTML === at.innerHTML) {
+      return; // a click that has begun ends where it began
     }
     const kept = Array.from(at.querySelectorAll(".scroll"), (e) => e.scrollLeft);
     const focused = Array.from(at.querySelectorAll(".scroll")).indexOf(document.activeElement);
