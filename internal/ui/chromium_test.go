@@ -265,7 +265,7 @@ func TestFiguresMove(t *testing.T) {
 	figure := func(name string) string {
 		return fmt.Sprintf(`[...document.querySelectorAll("dt")].find(e => e.textContent === %q).nextElementSibling.textContent`, name)
 	}
-	c.wait(`document.getElementById("state").textContent.startsWith("Live")`)
+	c.wait(`document.getElementById("liveness").textContent.startsWith("Live")`)
 	before := value[string](c, figure("Delivered"))
 	s.post("steady", 7, "x")
 	c.wait(figure("Delivered") + ` !== "` + before + `"`)
@@ -299,7 +299,7 @@ func TestReplayInChromium(t *testing.T) {
 	had := s.picky.Tally().Attempts
 	c.signIn()
 	c.open("/ui/dead?tenant=picky")
-	c.wait(`document.getElementById("state").textContent.startsWith("Live")`)
+	c.wait(`document.getElementById("liveness").textContent.startsWith("Live")`)
 	c.click(`//a[text()="` + dead + `"]`)
 	c.wait(`document.querySelector("pre") !== null`)
 	c.click(`//button[text()="Replay it…"]`)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"regexp"
@@ -74,6 +75,23 @@ func (s *service) demo() {
 	s.picky = s.add("picky", receiver.EveryNth(2, 422), "")
 }
 
+// rude is a tenant whose endpoint answers with what an enemy would, and has done so once.
+func (s *service) rude() {
+	s.t.Helper()
+	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		w.Write([]byte("<b>no</b>\x1b[31m"))
+	}))
+	s.t.Cleanup(e.Close)
+	s.register("rude", e.URL, "")
+	s.post("rude", 1, "x")
+	until(s.t, "the rude answer", func() bool {
+		var l struct{ Items []any }
+		s.api("GET", "/v1/dead?tenant=rude", "", &l)
+		return len(l.Items) == 1
+	})
+}
+
 func (s *service) add(tenant string, b receiver.Behaviour, more string) *receiver.Receiver {
 	s.t.Helper()
 	r, err := receiver.Start(receiver.Config{Behaviour: b})
@@ -81,13 +99,19 @@ func (s *service) add(tenant string, b receiver.Behaviour, more string) *receive
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { r.Close() })
+	s.register(tenant, r.URL(), more)
+	return r
+}
+
+// register makes a tenant and its subscription.
+func (s *service) register(tenant, to, more string) {
+	s.t.Helper()
 	s.api("POST", "/v1/tenants", `{"id":"`+tenant+`"}`, nil)
 	var sub struct {
 		ID string `json:"id"`
 	}
-	s.api("POST", "/v1/subscriptions", `{"tenant":"`+tenant+`","url":"`+r.URL()+`","topics":[">"]`+more+`}`, &sub)
+	s.api("POST", "/v1/subscriptions", `{"tenant":"`+tenant+`","url":"`+to+`","topics":[">"]`+more+`}`, &sub)
 	s.subs[tenant] = sub.ID
-	return r
 }
 
 // api calls the API as the administrator.

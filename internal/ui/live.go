@@ -55,6 +55,9 @@ func (u *UI) stream(w http.ResponseWriter, v *visit, p *page) {
 func (u *UI) push(w http.ResponseWriter, v *visit, p *page, sent map[string]string) error {
 	c := http.NewResponseController(w)
 	_ = c.SetWriteDeadline(time.Now().Add(sendWithin)) // a test's writer has none
+	if !u.still(v) {
+		return errNothing
+	}
 	shown, err := p.make(u, v)
 	if err != nil {
 		return err
@@ -82,6 +85,15 @@ func (u *UI) push(w http.ResponseWriter, v *visit, p *page, sent map[string]stri
 		return err
 	}
 	return c.Flush()
+}
+
+// still reports whether the visitor may go on: a key that was revoked and a link that has ended show nothing more.
+func (u *UI) still(v *visit) bool {
+	if v.link != nil {
+		return time.Now().Before(v.link.until)
+	}
+	who, ok := u.o.Identify(v.key)
+	return ok && who == v.who
 }
 
 // liveParts names the templates of a page that begin with "live-".

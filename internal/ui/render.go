@@ -148,17 +148,15 @@ func (u *UI) fail(w http.ResponseWriter, v *visit, err error) {
 var functions = template.FuncMap{
 	"n":        number,
 	"bytes":    size,
-	"percent":  func(part, whole int) int { return percent(float64(part), float64(whole)) },
 	"ratio":    ratio,
 	"ms":       func(ms float64) string { return brief(time.Duration(ms * float64(time.Millisecond))) },
 	"dur":      brief,
-	"ago":      ago,
+	"due":      due,
+	"answer":   answerOf,
 	"time":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 	"iso":      func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"plain":    plainReason,
 	"path":     escapePath,
-	"has":      strings.Contains,
-	"cat":      func(s ...string) string { return strings.Join(s, "") },
 	"decimal":  decimal,
 	"dict":     dict,
 	"isAbsent": func(t *time.Time) bool { return t == nil || t.IsZero() },
@@ -252,9 +250,15 @@ func brief(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
-func ago(t time.Time) string {
-	if d := time.Since(t); d >= 0 {
-		return brief(d) + " ago"
+// due says when something comes that has an instant of its own.
+func due(t time.Time) string {
+	if d := time.Until(t); d > 0 {
+		return "again in " + brief(d)
 	}
-	return "in " + brief(time.Until(t))
+	return "due now"
+}
+
+// answerOf is a record's detail without the word that its status says already.
+func answerOf(detail string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(detail, "status"), ": ")
 }

@@ -25,6 +25,7 @@ func TestPagesShow(t *testing.T) {
 	s.demo()
 	s.post("noisy", 40, "x")
 	s.post("failing", 3, "x")
+	s.rude()
 	dead := s.dead()
 	b := s.browser()
 	b.get("/").has(t, 200, "Sign in")
@@ -41,6 +42,7 @@ func TestPagesShow(t *testing.T) {
 	}
 	b.get("/ui/dead/"+s.subs["picky"]+"/"+dead).has(t, 200, "document.title=", "&lt;script&gt;", "rejected")
 	b.get("/ui/lanes/"+s.subs["noisy"]).has(t, 200, "the agreed rate is used up", "the last in about")
+	b.get("/ui/lanes/"+s.subs["rude"]).has(t, 200, "&lt;b&gt;no&lt;/b&gt; [31m", "400")
 	b.get("/ui/nowhere").has(t, 404, "There is nothing here")
 }
 

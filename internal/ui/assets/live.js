@@ -1,7 +1,7 @@
 // Puts the parts of the page that have changed into their places. The page works without it.
 "use strict";
 (function () {
-  const state = document.getElementById("state");
+  const state = document.getElementById("liveness");
   const source = new EventSource(document.body.dataset.live);
 
   let pressed = false;
