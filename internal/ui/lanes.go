@@ -67,22 +67,34 @@ type ranked struct {
 	lane  int32
 }
 
-// sortLanes returns the places of the lanes from offset on, at most limit of them, in the order of a column,
-// and how many pass. Only the page itself is sorted: the rest is parted around it, O(n).
-func sortLanes(lanes []fanout.LaneStatus, by string, down bool, pass func(*fanout.LaneStatus) bool, offset, limit int) (page []int32, passing int) {
-	c := columnOf(by)
-	all := make([]ranked, 0, len(lanes))
-	for i := range lanes {
-		if !pass(&lanes[i]) {
-			continue
-		}
-		r := ranked{lane: int32(i)}
-		if c.value != nil {
-			if r.value = c.value(&lanes[i]); down {
-				r.value = -r.value
+// valuesOf is what lanes are sorted by, by column: 0 where text decides.
+func valuesOf(lanes []fanout.LaneStatus) map[string][]float64 {
+	m := map[string][]float64{}
+	for _, c := range columns {
+		values := make([]float64, len(lanes))
+		for i := range lanes {
+			if c.value != nil {
+				values[i] = c.value(&lanes[i])
 			}
 		}
-		all = append(all, r)
+		m[c.Name] = values
+	}
+	return m
+}
+
+// sortLanes returns the places of the lanes from offset on, at most limit of them, in the order of a column,
+// and how many pass; nil passes all. Only the page itself is sorted: the rest is parted around it, O(n).
+func sortLanes(s *snapshot, by string, down bool, pass func(*fanout.LaneStatus) bool, offset, limit int) (page []int32, passing int) {
+	c, lanes := columnOf(by), s.lanes
+	all := make([]ranked, 0, len(lanes))
+	for i, v := range s.values[c.Name] {
+		if pass != nil && !pass(&lanes[i]) {
+			continue
+		}
+		if down {
+			v = -v
+		}
+		all = append(all, ranked{v, int32(i)})
 	}
 	less := func(a, b ranked) int {
 		switch {
@@ -195,7 +207,7 @@ func (u *UI) lanes(v *visit) (*view, error) {
 	for _, st := range states {
 		p.States = append(p.States, st.name)
 	}
-	page, passing := sortLanes(s.lanes, p.Sort, p.Down, p.pass(), (number-1)*rowsPerPage, rowsPerPage)
+	page, passing := sortLanes(s, p.Sort, p.Down, p.pass(), (number-1)*rowsPerPage, rowsPerPage)
 	for _, i := range page {
 		p.Rows = append(p.Rows, rowOf(&s.lanes[i]))
 	}
@@ -212,9 +224,9 @@ func (u *UI) lanes(v *visit) (*view, error) {
 	return &view{page: "lanes", Title: "Lanes", Nav: "lanes", Data: &p}, nil
 }
 
-// pass tells what the search and the state let through. Ids and hosts are searched as they are written.
+// pass tells what the search and the state let through; nil is all. Ids and hosts are searched as they are written.
 func (p *laneList) pass() func(*fanout.LaneStatus) bool {
-	is := func(*fanout.LaneStatus) bool { return true }
+	var is func(*fanout.LaneStatus) bool
 	for _, st := range states {
 		if st.name == p.State {
 			is = st.is
@@ -225,7 +237,7 @@ func (p *laneList) pass() func(*fanout.LaneStatus) bool {
 		return is
 	}
 	return func(l *fanout.LaneStatus) bool {
-		return is(l) && (strings.Contains(l.Subscription, text) || strings.Contains(l.TenantID, text) || strings.Contains(l.HostName, text))
+		return (is == nil || is(l)) && (strings.Contains(l.Subscription, text) || strings.Contains(l.TenantID, text) || strings.Contains(l.HostName, text))
 	}
 }
 

@@ -43,13 +43,14 @@ func (f platform) Stats() fanout.Stats { return fanout.Stats{Lanes: len(f)} }
 func TestSortedPageIsOfTheWhole(t *testing.T) {
 	check := func(seed uint16, column uint8, down bool, offset, limit uint8) bool {
 		lanes := newPlatform(int(seed) % 700)
+		s := &snapshot{lanes: lanes, values: valuesOf(lanes)}
 		by := columns[int(column)%len(columns)].Name
 		odd := func(l *fanout.LaneStatus) bool { return l.Lane%3 != 1 }
-		whole, n := sortLanes(lanes, by, down, odd, 0, len(lanes))
+		whole, n := sortLanes(s, by, down, odd, 0, len(lanes))
 		if !slices.IsSortedFunc(whole, func(a, b int32) int { return slicesOrder(lanes, by, down, a, b) }) || n != len(whole) {
 			return false
 		}
-		page, passing := sortLanes(lanes, by, down, odd, int(offset), int(limit))
+		page, passing := sortLanes(s, by, down, odd, int(offset), int(limit))
 		from, to := min(int(offset), n), min(int(offset)+int(limit), n)
 		return passing == n && slices.Equal(page, whole[from:to])
 	}

@@ -58,7 +58,7 @@ func (u *UI) first(v *visit) (*view, error) {
 
 // attention lists the lanes that need it most, and counts what holds lanes back.
 func (o *overview) attention(s *snapshot) {
-	order, needy := sortLanes(s.lanes, "attention", true, states[0].is, 0, listed)
+	order, needy := sortLanes(s, "attention", true, states[0].is, 0, listed)
 	for _, i := range order {
 		o.Attention = append(o.Attention, rowOf(&s.lanes[i]))
 	}

@@ -13,6 +13,7 @@ type snapshot struct {
 	stats   fanout.Stats
 	lanes   []fanout.LaneStatus
 	tenants []fanout.TenantStatus
+	values  map[string][]float64 // of lanes, by column
 }
 
 const (
@@ -83,7 +84,9 @@ func (s *snapshots) take(now time.Time) *snapshot {
 }
 
 func (u *UI) read() *snapshot {
-	return &snapshot{stats: u.o.Platform.Stats(), lanes: u.o.Platform.Lanes(), tenants: u.o.Platform.Tenants()}
+	s := &snapshot{stats: u.o.Platform.Stats(), lanes: u.o.Platform.Lanes(), tenants: u.o.Platform.Tenants()}
+	s.values = valuesOf(s.lanes)
+	return s
 }
 
 func (u *UI) now() *snapshot { return u.shot.get(time.Now(), &u.work) }
