@@ -63,23 +63,50 @@ func columnOf(name string) *column {
 
 // ranked is a lane by its place in the snapshot and what it is sorted by.
 type ranked struct {
-	value float64 // negated where the greatest comes first; 0 where text decides
+	value float64 // negated where the greatest comes first
 	lane  int32
 }
 
-// valuesOf is what lanes are sorted by, by column: 0 where text decides.
+// valuesOf is what lanes are sorted by, by column. Of text it is the beginning: where that is equal, the text
+// decides.
 func valuesOf(lanes []fanout.LaneStatus) map[string][]float64 {
 	m := map[string][]float64{}
 	for _, c := range columns {
+		value := c.value
+		if value == nil {
+			value = beginning(lanes, c.text)
+		}
 		values := make([]float64, len(lanes))
 		for i := range lanes {
-			if c.value != nil {
-				values[i] = c.value(&lanes[i])
-			}
+			values[i] = value(&lanes[i])
 		}
 		m[c.Name] = values
 	}
 	return m
+}
+
+// beginning makes a number of the first bytes in which texts differ, as many as a float holds exactly.
+func beginning(lanes []fanout.LaneStatus, text func(*fanout.LaneStatus) string) func(*fanout.LaneStatus) float64 {
+	common := ""
+	for i := range lanes {
+		t := text(&lanes[i])
+		if i == 0 {
+			common = t
+		}
+		for !strings.HasPrefix(t, common) {
+			common = common[:len(common)-1]
+		}
+	}
+	return func(l *fanout.LaneStatus) (v float64) {
+		t := text(l)[len(common):]
+		for i := range 6 {
+			v *= 256
+			if i < len(t) {
+				v += float64(t[i])
+			}
+		}
+		return v
+	}
 }
 
 // sortLanes returns the places of the lanes from offset on, at most limit of them, in the order of a column,
