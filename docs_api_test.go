@@ -280,7 +280,7 @@ func differs(want block, resp *http.Response, body []byte) string {
 }
 
 var (
-	passing = regexp.MustCompile(`^(until|overlap_until|position|remaining|next|created|at|accepted|died|first_died|secret|Retry-After|.*_ms)$`)
+	passing = regexp.MustCompile(`^(until|overlap_until|position|remaining|next|created|at|accepted|died|first_died|secret|Retry-After|recommended_cap|recommended_cap_reason|.*_ms)$`)
 	ids     = regexp.MustCompile(`(msg_p|sub_|rpl_)[0-9a-z]+`)
 )
 

@@ -42,9 +42,9 @@ func (c *Client) Post(ctx context.Context, t Trigger) (Receipt, error) {
 		h.Set("Idempotency-Key", t.Key)
 	}
 	var r Receipt
-	resp, err := c.send(ctx, http.MethodPost, at("triggers", t.Topic), h, t.Payload, &r)
+	header, err := c.send(ctx, http.MethodPost, at("triggers", t.Topic), h, t.Payload, &r)
 	if err == nil {
-		r.Repeat = resp.Header.Get("Fairlane-Repeat") == "true"
+		r.Repeat = header.Get("Fairlane-Repeat") == "true"
 	}
 	return r, err
 }

@@ -76,8 +76,8 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 	return err
 }
 
-// send sends one request and decodes a 2xx answer.
-func (c *Client) send(ctx context.Context, method, path string, header http.Header, body []byte, out any) (*http.Response, error) {
+// send sends one request, decodes a 2xx answer, and returns its header.
+func (c *Client) send(ctx context.Context, method, path string, header http.Header, body []byte, out any) (http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.Base, "/")+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -101,12 +101,12 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 		return nil, problemOf(resp, data)
 	}
 	if out == nil || len(data) == 0 {
-		return resp, nil
+		return resp.Header, nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		return nil, fmt.Errorf("the service's answer: %w", err)
 	}
-	return resp, nil
+	return resp.Header, nil
 }
 
 func problemOf(resp *http.Response, data []byte) *Problem {

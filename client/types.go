@@ -29,6 +29,7 @@ type NewTenant struct {
 type Subscription struct {
 	ID       string            `json:"id"`
 	Tenant   string            `json:"tenant"`
+	Name     string            `json:"name,omitempty"` // what files know it by; unique in the tenant
 	URL      string            `json:"url"`
 	Topics   []string          `json:"topics"`
 	Rate     string            `json:"rate,omitempty"` // "20/s", "unlimited", "0"
@@ -60,6 +61,7 @@ type Subscription struct {
 // NewSubscription is what a subscription is made of; zero fields have their defaults.
 type NewSubscription struct {
 	Tenant   string            `json:"tenant,omitempty"` // implied by a tenant's key
+	Name     string            `json:"name,omitempty"`   // what files know it by; unique in the tenant, given once
 	URL      string            `json:"url"`
 	Topics   []string          `json:"topics"`
 	Rate     string            `json:"rate,omitempty"`
@@ -130,6 +132,9 @@ type Lane struct {
 	Stopped      int     `json:"stopped,omitempty"` // queues of an ordered lane behind a dead letter
 	MeanSlotMS   float64 `json:"mean_slot_ms"`
 	P99MS        float64 `json:"p99_ms"`
+
+	RecommendedCap       int    `json:"recommended_cap,omitempty"` // by Little's law; 0: too little was measured
+	RecommendedCapReason string `json:"recommended_cap_reason"`
 }
 
 // Account is an account and those of its tenants.

@@ -280,6 +280,15 @@ func (c Counters) Plus(o Counters) Counters {
 	}
 }
 
+// Minus returns c without a part of it.
+func (c Counters) Minus(o Counters) Counters {
+	return Counters{
+		Offered: c.Offered - o.Offered, Delivered: c.Delivered - o.Delivered, Dead: c.Dead - o.Dead,
+		Cancelled: c.Cancelled - o.Cancelled, Dropped: c.Dropped - o.Dropped,
+		Parked: c.Parked - o.Parked, InFlight: c.InFlight - o.InFlight,
+	}
+}
+
 // LaneView is one lane, as plain data.
 type LaneView struct {
 	Lane      LaneID
@@ -298,6 +307,8 @@ type LaneView struct {
 	ByDenial  bool          // opened by 401, 403, 404 in a row
 	Ramp      int           // 0 when off
 	Offered   float64       // deliveries offered per second
+	Budget    float64       // what is left of the lane's retry budget, 0..1
+	Failing   float64       // failures of all calls, decayed by the half-life, 0..1
 	MeanSlot  time.Duration
 	P99       time.Duration // of successes
 	Blocked   Reason        // why the head does not go now

@@ -3,6 +3,8 @@ package engine
 import (
 	"math"
 	"time"
+
+	"github.com/fairlane-dev/fairlane/retry"
 )
 
 // counters returns the lane's account.
@@ -58,9 +60,21 @@ func (e *Engine) view(now time.Duration, id uint32) LaneView {
 	if !v.Removed {
 		v.Tokens = x.rate().Left(x.level(), now)
 		v.Offered = l.window.Offered(now, x.p.Budget.HalfLife)
+		v.Budget, v.Failing = 1, failureRatio(&l.window)
+		if !x.p.NoBudget {
+			v.Budget = x.p.Budget.Fill(&l.window, now)
+		}
 		v.Blocked, v.Until = e.blocked(&x)
 	}
 	return v
+}
+
+// failureRatio is the share of failures in what the breaker counts; both decay alike.
+func failureRatio(w *retry.Window) float64 {
+	if calls := w.Calls(); calls > 0 {
+		return float64(w.Failures) / calls
+	}
+	return 0
 }
 
 // blocked says why the lane's head does not go now.

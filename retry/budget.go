@@ -128,6 +128,15 @@ func (b *Budget) GiveBack(w *Window, p *Pool, now time.Duration, spent Permit, a
 	}
 }
 
+// Fill returns what is left of the lane's allowance, 0 to 1: of Ratio*S + Reserve
+// the part that R has not taken. It changes nothing.
+func (b *Budget) Fill(w *Window, now time.Duration) float64 {
+	h := orHalfLife(b.HalfLife)
+	f := fade(whole(w.clock(), now, h), h)
+	most := b.ratio()*(float64(w.Successes)+float64(w.Answers))*f + b.reserve()
+	return min(max(1-float64(w.Retries)*f/most, 0), 1)
+}
+
 // Failed records a failure, for the breaker. A retry's spend stays spent.
 func (b *Budget) Failed(w *Window, now time.Duration) {
 	w.Decay(now, b.HalfLife)

@@ -28,9 +28,6 @@ Without FILE that is the default. Secrets show the name of their variable.`,
 					return err
 				}
 			}
-			for _, n := range c.Notes {
-				fmt.Fprintln(cmd.ErrOrStderr(), "note:", n)
-			}
 			if show {
 				return c.Print(cmd.OutOrStdout())
 			}

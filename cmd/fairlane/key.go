@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	api "github.com/fairlane-dev/fairlane/client"
+	"github.com/fairlane-dev/fairlane/internal/config"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 	"github.com/fairlane-dev/fairlane/internal/server"
 )
@@ -27,8 +28,8 @@ func newKeyCmd() *cobra.Command {
 // newKeyFlags are those of create.
 type newKeyFlags struct {
 	api.NewKey
-	admin, producer bool
-	tenant, data    string
+	admin, producer      bool
+	tenant, data, config string
 }
 
 func newKeyCreateCmd(c *client) *cobra.Command {
@@ -40,7 +41,7 @@ func newKeyCreateCmd(c *client) *cobra.Command {
 with an idempotency key are made of it.
 
 With --data the key is made in a data directory that no process serves, which is how the first
-administrator gets one.`,
+administrator gets one; with --config in the one that the file names, or in the file's NATS cluster.`,
 		Example: `  fairlane key create ops --admin --data ./data
   fairlane key create orders --producer --may-post acme,globex
   fairlane key create acme-portal --tenant acme`,
@@ -50,7 +51,7 @@ administrator gets one.`,
 			if err := f.role(); err != nil {
 				return err
 			}
-			if f.data != "" {
+			if f.offline() {
 				return createOffline(c, cmd, &f)
 			}
 			return do(c, cmd, func(ctx context.Context, a *api.Client) (api.Key, error) { return a.CreateKey(ctx, f.NewKey) }, newKeyText)
@@ -64,6 +65,7 @@ administrator gets one.`,
 	fl.BoolVar(&f.Broadcast, "broadcast", false, "a producer may post for all tenants at once")
 	fl.StringVar(&f.Name, "name", "", "name for people")
 	fl.StringVar(&f.data, "data", "", "data directory to make an administrator's key in, instead of a service")
+	fl.StringVar(&f.config, "config", "", "configuration file whose data directory or NATS cluster it is made in, instead of a service")
 	return cmd
 }
 
@@ -81,17 +83,30 @@ func (f *newKeyFlags) role() error {
 	switch {
 	case f.Role == "":
 		return usageError{errors.New("a key needs a role: --admin, --producer or --tenant")}
-	case f.data != "" && f.Role != journal.RoleAdmin:
-		return usageError{errors.New("--data makes administrators' keys alone; make others by the service")}
+	case f.data != "" && f.config != "":
+		return usageError{errors.New("--data and --config exclude each other")}
+	case f.offline() && f.Role != journal.RoleAdmin:
+		return usageError{errors.New("--data and --config make administrators' keys alone; make others by the service")}
 	case f.tenant != "":
 		f.Tenants = append(f.Tenants, f.tenant)
 	}
 	return nil
 }
 
-// createOffline makes an administrator's key in a data directory.
+func (f *newKeyFlags) offline() bool { return f.data != "" || f.config != "" }
+
+// createOffline makes an administrator's key in a data directory, or in a cluster.
 func createOffline(c *client, cmd *cobra.Command, f *newKeyFlags) error {
-	access, finish, err := journal.OpenAccess(cmd.Context(), journal.Options{Dir: f.data})
+	o := journal.Options{Dir: f.data}
+	if f.config != "" {
+		file, err := config.Load(f.config, nil)
+		if err != nil {
+			return err
+		}
+		s := server.FromFile(file)
+		o = journal.Options{Dir: s.Dir, Cluster: s.Cluster, MaxBody: s.MaxBody}
+	}
+	access, finish, err := journal.OpenAccess(cmd.Context(), o)
 	if err != nil {
 		return err
 	}

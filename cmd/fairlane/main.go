@@ -74,6 +74,8 @@ func newRoot() *cobra.Command {
 		newTenantCmd(),
 		newSubscriptionCmd(),
 		newKeyCmd(),
+		newApplyCmd(),
+		newImportCmd(),
 		newDeadCmd(),
 		newReplayCmd(),
 		newCheckConfigCmd(),
@@ -83,6 +85,7 @@ func newRoot() *cobra.Command {
 		newGateCmd(),
 		newBenchCmd(),
 		newPlanCmd(),
+		newRepairCmd(),
 		newSimCmd(),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

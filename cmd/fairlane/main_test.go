@@ -296,9 +296,8 @@ func TestCheckConfigShowsWhatIsInForce(t *testing.T) {
 	if err := os.WriteFile(path, []byte("capacity: {slots: 77}\ntiers: {default: {inbound: {rate: 20/s}}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs := command(t, "check-config", path)
-	if code != exitOK || out != "ok\n" || !strings.Contains(errs, "tiers.default.inbound: has no effect in this release") {
-		t.Errorf("%d %q %q", code, out, errs)
+	if out := ok(t, "check-config", path); out != "ok\n" {
+		t.Errorf("%q", out)
 	}
 	printed := ok(t, "check-config", path, "--print")
 	if !strings.Contains(printed, "slots: 77 ") || !strings.Contains(printed, "timeout: 15s ") {
@@ -313,7 +312,7 @@ func TestCheckConfigShowsWhatIsInForce(t *testing.T) {
 	if err := os.WriteFile(path, []byte("delivery:\n  timeout: 30\n  tiemout: 30s\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, _, errs = command(t, "check-config", path)
+	code, _, errs := command(t, "check-config", path)
 	if code != exitFailed || !strings.Contains(errs, ":2:3: delivery.timeout: must be a duration") || !strings.Contains(errs, ":3:3: delivery.tiemout: is unknown") {
 		t.Errorf("%d %q", code, errs)
 	}

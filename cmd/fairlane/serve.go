@@ -74,7 +74,7 @@ func serve(ctx context.Context, f serveFlags, stdout, stderr io.Writer) error {
 		return fmt.Errorf("%w; set %s or server.admin_key, or make one: fairlane key create ops --admin --data %s", err, adminKeyVar, c.Dir)
 	}
 	if err != nil {
-		return err
+		return withRepair(err, c.Dir)
 	}
 	if made {
 		fmt.Fprintf(stdout, "export %s=%s\n", adminKeyVar, c.AdminKey)
@@ -135,9 +135,6 @@ func serveConfig(f serveFlags, log *slog.Logger) (c server.Config, made bool, er
 		if file, err = config.Load(f.config, nil); err != nil {
 			return c, false, err
 		}
-	}
-	for _, n := range file.Notes {
-		log.Warn("configuration", "note", n.Error())
 	}
 	c = server.FromFile(file)
 	c.Version, c.Logger = version, log

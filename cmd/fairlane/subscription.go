@@ -45,6 +45,7 @@ func newSubscriptionCreateCmd(c *client) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&in.Tenant, "tenant", "", "the tenant's id")
+	f.StringVar(&in.Name, "name", "", "what fairlane apply's files know it by; unique in the tenant")
 	f.StringVar(&in.URL, "url", "", "where to send")
 	f.StringArrayVar(&in.Topics, "topic", nil, "a pattern such as geofence.>; may be repeated")
 	f.StringVar(&in.Rate, "rate", "", `such as 20/s; "unlimited"; 0 is paused`)

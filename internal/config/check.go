@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"math"
 	"net"
+	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -17,6 +19,7 @@ func (r *reader) check() {
 	if (c.Server.Cert == "") != (c.Server.Key == "") {
 		r.at("server.tls", "needs both cert and key")
 	}
+	r.checkNATS(&c.NATS)
 	if (c.Delivery.Cert == "") != (c.Delivery.Key == "") {
 		r.at("delivery.tls", "needs both cert and key")
 	}
@@ -41,13 +44,33 @@ func (r *reader) check() {
 	}
 }
 
+func (r *reader) checkNATS(n *NATS) {
+	if len(n.URLs) == 0 {
+		if n.Credentials+n.User+n.Password.Name+n.CA+n.Cert+n.Key != "" || n.Few || n.Replicas != 3 {
+			r.at("nats", "needs urls")
+		}
+		return
+	}
+	if n.Replicas < 3 && !n.Few {
+		r.at("nats.replicas", "must be at least 3, unless nats.few_replicas is true: with fewer, one lost server loses what was acknowledged")
+	}
+	if (n.Cert == "") != (n.Key == "") {
+		r.at("nats.tls", "needs both cert and key, or neither")
+	}
+	if (n.User == "") != (n.Password.Name == "") {
+		r.at("nats.user", "needs nats.password, and the other way round")
+	}
+}
+
 func (r *reader) checkTier(at string, t *Tier) {
 	r.checkRate(at, t.Rate, &t.Burst)
+	if t.CapAuto.Max < t.CapAuto.Min {
+		r.at(at+".cap_auto.max", "must be at least cap_auto.min")
+	}
 	if t.Inbound.Rate == "" && t.Inbound.Burst != 0 {
 		r.at(at+".inbound.burst", "needs inbound.rate")
 	}
 	r.checkRate(at+".inbound", t.Inbound.Rate, &t.Inbound.Burst)
-	r.note(at+".inbound", t.Inbound == Inbound{})
 }
 
 // checkRate fills the burst of a rate and holds the pair against the bucket's ranges.
@@ -84,14 +107,6 @@ func (r *reader) at(path, rule string) {
 	r.problem(place{}, path, rule)
 }
 
-// note records a setting that stands in the file and does nothing yet.
-func (r *reader) note(path string, quiet bool) {
-	p, stands := r.lines[path]
-	if stands && !quiet {
-		r.config.Notes = append(r.config.Notes, Problem{r.file, p.line, p.column, path, "has no effect in this release"})
-	}
-}
-
 func notEmpty(s string) bool { return s != "" && len(s) < 4096 }
 
 // isProxy takes an http URL of a host and a port, and nothing more of one.
@@ -113,6 +128,11 @@ func isHostPort(s string) bool {
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
 	return err == nil
+}
+
+func isNATS(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "nats" || u.Scheme == "tls") && u.User == nil && isHostPort(u.Host) && u.Hostname() != "" && u.Path == "" && u.RawQuery == "" && u.Fragment == ""
 }
 
 func isAdminKey(s string) bool {
@@ -138,3 +158,7 @@ func perSecond(rate string) int64 {
 	}
 	return int64(max(1, math.Ceil(r.PerSecond())))
 }
+
+var tenantForm = regexp.MustCompile(`\A([A-Za-z0-9_][A-Za-z0-9._:@-]{0,127})?\z`)
+
+func isTenantOrNone(s string) bool { return tenantForm.MatchString(s) }

@@ -25,13 +25,12 @@ const MaxFile = 64 << 10
 type Config struct {
 	Server    Server
 	Data      Data
+	NATS      NATS
 	Retention Retention
 	Slots     int // requests in flight on the whole platform
 	Delivery  Delivery
 	Tiers     map[string]*Tier     // "default" is always there
 	Envelopes map[string]*Envelope // nil when there are none
-
-	Notes []Problem // accepted, but without effect in this release
 }
 
 // Server is how the API listens.
@@ -43,6 +42,8 @@ type Server struct {
 	MaxBody     int64         // bytes of one trigger's payload
 	OpenMetrics bool          // GET /metrics without a key
 	Frames      []string      // origins that may show a tenant's page in a frame
+	Operator    string        // tenant that hears of events of every tenant; "" is none
+	MetricsTop  int64         // lanes and tenants with series of their own, by each ranking
 }
 
 // Data is where state lives.
@@ -52,6 +53,17 @@ type Data struct {
 	Ballast   int64 // bytes kept aside for a full disk
 	SecretKey Secret
 	Previous  []Secret // keys that SecretKey has replaced
+}
+
+// NATS is the external cluster that holds the log. Without URLs it is embedded.
+type NATS struct {
+	URLs          []string
+	Credentials   string // file
+	User          string
+	Password      Secret
+	CA, Cert, Key string // files
+	Replicas      int64
+	Few           bool // fewer than three replicas are accepted
 }
 
 // Retention is how long settled things are kept.
@@ -84,8 +96,12 @@ type Tier struct {
 	Burst   int64  // 0 exactly when Rate is unlimited or paused
 	Cap     int64
 	Backlog int64 // bytes a tenant may have parked and dead
+	CapAuto CapAuto
 	Inbound Inbound
 }
+
+// CapAuto bounds the caps that the service sets by itself. Max 0: it does not.
+type CapAuto struct{ Min, Max int64 }
 
 // Envelope is a body that subscriptions may choose instead of the payload as posted.
 type Envelope struct {
@@ -139,8 +155,9 @@ func Parse(name string, data []byte, env Env) (*Config, error) {
 // Default is the configuration of an empty file.
 func Default() *Config {
 	return &Config{
-		Server:    Server{Listen: ":8080", StopGrace: 20 * time.Second, MaxBody: 1 << 20},
+		Server:    Server{Listen: ":8080", StopGrace: 20 * time.Second, MaxBody: 1 << 20, MetricsTop: 20},
 		Data:      Data{Dir: "./data", MaxBytes: 20 << 30, Ballast: 256 << 20},
+		NATS:      NATS{Replicas: 3},
 		Retention: Retention{History: 3 * day, Dead: 30 * day},
 		Slots:     1200,
 		Delivery: Delivery{

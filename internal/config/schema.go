@@ -29,7 +29,7 @@ type field struct {
 
 // schema binds the fields to c. Tiers are bound by name: the order is that of names.
 func schema(c *Config, env Env) []field {
-	s, d, e := &c.Server, &c.Data, &c.Delivery
+	s, d, n, e := &c.Server, &c.Data, &c.NATS, &c.Delivery
 	fs := []field{
 		text("server.listen", "address of the API", "host:port", isHostPort, &s.Listen),
 		text("server.tls.cert", "certificate chain, PEM file", "a file name", notEmpty, &s.Cert),
@@ -37,14 +37,26 @@ func schema(c *Config, env Env) []field {
 		secret("server.admin_key", "key of the admin API, at least 16 characters", env, isAdminKey, &s.AdminKey),
 		duration("server.stop_grace", "how long requests in flight may finish at a stop", 0, time.Hour, &s.StopGrace),
 		size("server.max_body", "greatest payload of a trigger", 1, 6<<20, &s.MaxBody),
+		text("server.operator", "tenant whose subscriptions to fairlane.* hear of every tenant's events; none if absent", `1 to 128 letters, digits and . _ : @ -, or ""`, isTenantOrNone, &s.Operator),
 		boolean("server.open_metrics", "GET /metrics without a key", &s.OpenMetrics),
 		origins("server.frames", "sites that may show a tenant's page, opened by a signed link, in a frame", &s.Frames),
+		whole("server.metrics_top", "lanes and tenants with series of their own, by traffic, by saturation and by rejections; 0 is none", 0, 200, ref(&s.MetricsTop)),
 
 		text("data.dir", "directory of the log", "a directory name", notEmpty, &d.Dir),
 		size("data.max_bytes", "size of the log on disk", 160<<20, 64<<40, &d.MaxBytes),
 		size("data.ballast", "kept aside for a full disk; 0B is none", 0, 1<<40, &d.Ballast),
 		secret("data.secret_key", "encrypts signing secrets; 32 bytes, base64. Not set: made and kept in data.dir", env, isKey32, &d.SecretKey),
 		secrets("data.previous_secret_keys", "keys that data.secret_key has replaced; what they encrypted is encrypted anew at start", env, isKey32, &d.Previous),
+
+		texts("nats.urls", "an external NATS cluster that holds the log; absent: it is embedded", "nats://host:port or tls://host:port, without user and password", isNATS, &n.URLs),
+		text("nats.credentials", "credentials file", "a file name", notEmpty, &n.Credentials),
+		text("nats.user", "instead of credentials", "a name", notEmpty, &n.User),
+		secret("nats.password", "of nats.user", env, notEmpty, &n.Password),
+		text("nats.tls.ca", "authorities that vouch for the servers, PEM file; absent: the system's", "a file name", notEmpty, &n.CA),
+		text("nats.tls.cert", "certificate that is shown to them, PEM file", "a file name", notEmpty, &n.Cert),
+		text("nats.tls.key", "its private key, PEM file", "a file name", notEmpty, &n.Key),
+		whole("nats.replicas", "servers that hold each message", 1, 5, ref(&n.Replicas)),
+		boolean("nats.few_replicas", "accept fewer than three: one lost server may lose what was acknowledged", &n.Few),
 
 		duration("retention.history", "triggers kept for resends", 0, 3650*day, &c.Retention.History),
 		duration("retention.dead", "dead letters kept", time.Hour, 3650*day, &c.Retention.Dead),
@@ -84,10 +96,12 @@ func tierFields(name string, t *Tier) []field {
 		rate(at+"rate", "attempts to one subscription; 0 is paused", &t.Rate),
 		optional(whole(at+"burst", "at once, from a full bucket; one second's worth if absent", 1, 1e9, ref(&t.Burst))),
 		whole(at+"cap", "requests in flight to one subscription", 1, 100_000, ref(&t.Cap)),
+		optional(whole(at+"cap_auto.min", "the service sets caps by what it measures, for subscriptions without one of their own: from this", 1, 100_000, ref(&t.CapAuto.Min))),
+		optional(whole(at+"cap_auto.max", "to this; not at all if absent", 1, 100_000, ref(&t.CapAuto.Max))),
 		size(at+"backlog", "payload bytes a tenant may have parked and dead", 1<<20, 64<<40, &t.Backlog),
-		rate(at+"inbound.rate", "triggers that a tenant may post", &in.Rate),
+		rate(at+"inbound.rate", "triggers that a tenant may post with its own keys", &in.Rate),
 		optional(whole(at+"inbound.burst", "at once", 1, 1e9, ref(&in.Burst))),
-		optional(whole(at+"inbound.share", "requests of a tenant in progress", 1, 100_000, ref(&in.Share))),
+		optional(whole(at+"inbound.share", "posts for a tenant that are handed to the log at once, before others' turns; of 64 in all", 1, 100_000, ref(&in.Share))),
 	}
 }
 
@@ -269,6 +283,30 @@ func prefixes(path, about string, v *[]netip.Prefix) field {
 			return ok
 		},
 		show: func() string { return list(*v, func(p netip.Prefix) string { return strconv.Quote(p.String()) }) },
+	}
+}
+
+// texts is a list of texts that are all ok; an empty one stays out of the print-out.
+func texts(path, about, what string, ok func(string) bool, v *[]string) field {
+	return field{path: path, about: about, rule: fmt.Sprintf("a list of 1 to %d: %s", maxList, what), secret: true,
+		read: func(n ast.Node) bool {
+			var all []string
+			good := each(n, func(n ast.Node) bool {
+				s, is := stringOf(n)
+				all = append(all, s)
+				return is && ok(s)
+			})
+			if good && len(all) > 0 {
+				*v = all
+			}
+			return good && len(all) > 0
+		},
+		show: func() string {
+			if len(*v) == 0 {
+				return ""
+			}
+			return list(*v, strconv.Quote)
+		},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
@@ -89,6 +90,36 @@ func (f *Fanout) PutSubscription(ctx context.Context, s journal.Subscription) (j
 	return stored, f.awaitPosition(ctx, p)
 }
 
+// CheckTenant returns what PutTenant would refuse of t. It stores nothing.
+func (f *Fanout) CheckTenant(t journal.Tenant) error {
+	f.mu.Lock()
+	_, ok := f.opts.Tiers[t.Tier]
+	f.mu.Unlock()
+	if t.Tier != "" && !ok {
+		return fmt.Errorf("%w: tier: %q does not exist", ErrInvalid, t.Tier)
+	}
+	return f.journal.Registry().CheckTenant(t)
+}
+
+// CheckSubscription returns what PutSubscription would refuse of s in a tenant of a tier, which may not exist
+// yet, once siblings others share its lane. It stores nothing.
+func (f *Fanout) CheckSubscription(s journal.Subscription, tier string, siblings int) error {
+	if err := checkGroup(siblings); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	var p engine.Profile
+	err := contract(&p, &tenant{tier: f.tier(tier)}, &s)
+	if err == nil {
+		_, _, err = f.shape(&s)
+	}
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return f.journal.Registry().CheckSubscription(s)
+}
+
 // checkSubscription refuses what the engine would refuse, before anything is stored.
 func (f *Fanout) checkSubscription(s journal.Subscription) error {
 	f.mu.Lock()
@@ -97,8 +128,10 @@ func (f *Fanout) checkSubscription(s journal.Subscription) error {
 	if tn == nil || tn.Deleted {
 		return fmt.Errorf("%w: tenant: %q does not exist", ErrInvalid, s.Tenant)
 	}
-	if err := f.checkGroup(tn, &s); err != nil {
-		return err
+	if s.ID == "" {
+		if err := checkGroup(len(tn.members(&s))); err != nil {
+			return err
+		}
 	}
 	if _, err := f.profile(tn, s); err != nil {
 		return err
@@ -135,8 +168,8 @@ func (f *Fanout) cancelLane(s journal.Subscription, p journal.Position) (journal
 	defer f.mu.Unlock()
 	l := f.index.lanes[s.Lane]
 	l.sub = s
-	mark := f.journal.Record(journal.Record{
-		Kind: journal.LaneCancelled, Partition: l.part, Lane: l.id, Position: p,
+	mark := f.write(journal.Record{
+		Kind: journal.LaneCancelled, Reason: engine.Deleted, Partition: l.part, Lane: l.id, Position: p,
 		N: uint32(l.backlog.len()), At: f.clock.wall(f.clock.now()),
 	})
 	err := f.removeLane(l)

@@ -27,6 +27,15 @@ type Tier struct {
 	Burst   int64  // 0 means one second of the rate, at least 1
 	Cap     int    // 0 means 16; -1 is none (demo, tests)
 	Backlog int64  // bytes a tenant may have parked and dead; 0 means 2 GiB
+	CapAuto CapAuto
+	Inbound Inbound
+}
+
+// Inbound is what a tenant of a tier may post. The fan-out does not look at it.
+type Inbound struct {
+	Rate  string // of triggers, with the tenant's own keys; "" means unlimited
+	Burst int64  // 0 means one second of the rate, at least 1
+	Share int    // of the posts that are handed to the log at once; 0 means 1
 }
 
 // What a tier has where it says nothing.
@@ -64,6 +73,9 @@ type Attempted struct {
 	Number        uint32 // 1 is the first
 	Outcome       delivery.Outcome
 	SinceAccepted time.Duration
+	Waited        time.Duration    // from parked, or due, to granted; 0 for one that was sent at once
+	Trigger       *journal.Trigger // nil: it could not be read
+	Took          time.Duration    // from granted to settled
 	Verdict       engine.Kind
 	Reason        engine.Reason
 }
@@ -77,7 +89,8 @@ type LaneStatus struct {
 	Rate         string
 	Burst        int64
 	Now          time.Duration // the instant of this view, on the axis of Probe and Until
-	Stopped      int           // queues of an ordered lane that wait behind a dead letter
+	Advice       CapAdvice
+	Stopped      int // queues of an ordered lane that wait behind a dead letter
 }
 
 // TenantStatus is the account of a tenant: the sum over its lanes, removed ones included.
@@ -98,4 +111,10 @@ type Stats struct {
 	Cursor         journal.Position
 	OldestEligible time.Duration // age of the oldest delivery that could go now
 	Saturated      int           // lanes above 80 % of their cap
+	Open           int           // lanes whose breaker is not closed
+	Disabled       int           // by 410
+	LeastServed    float64       // the least served/entitled of a tenant in the last round; 1 when none is entitled
+	Ends           []End         // what deliveries came to, since the process started
+	RejectionGap   int64         // denials less what was parked, buried or dropped for them: 0
+	Near           int           // waiting deliveries in the last tenth of the horizon
 }

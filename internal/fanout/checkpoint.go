@@ -26,6 +26,7 @@ func (f *Fanout) janitorLoop() {
 			f.checkpoint()
 		case <-expiry.C:
 			f.expireOld()
+			f.adaptCaps()
 		case <-move.C:
 			f.moveOld()
 			f.dropSpent()
@@ -145,7 +146,7 @@ func (f *Fanout) purgeOld(before int64) {
 		n := 0
 		for n < len(l.dead) && l.dead[n].stamp() < before {
 			l.replay.gone(l, l.dead[n:n+1], nil)
-			f.journal.Record(f.record(l, journal.Purged, l.dead[n]))
+			f.write(f.record(l, journal.Purged, l.dead[n]))
 			f.release(l.dead[n])
 			delete(l.past, l.dead[n].pos())
 			n++
@@ -179,12 +180,7 @@ func (f *Fanout) expireLane(now time.Duration, l *lane, before journal.Position)
 	f.unclaim(now, l)
 	f.writeLate(now, l)
 	parked := f.clock.ms(now - f.horizon())
-	old := l.backlog.takeIf(func(r ref) bool {
-		if p, again := l.past[r.pos()]; again {
-			return p.Revived < parked
-		}
-		return r.pos() < before || r.pos().Held() && !r.due() && r.stamp() < parked
-	})
+	old := l.backlog.takeIf(func(r ref) bool { return l.old(r, before, parked) })
 	if len(old) == 0 {
 		return
 	}
@@ -194,7 +190,7 @@ func (f *Fanout) expireLane(now time.Duration, l *lane, before journal.Position)
 		for one := dead; len(l.past) > 0 && one.count() > 0; one = one.next() {
 			f.died(l, one.first())
 		}
-		f.journal.Record(f.record(l, journal.Dead, dead))
+		f.write(f.record(l, journal.Dead, dead))
 	}
 	f.engine.Settle(now, l.id, engine.ToExpired, uint32(deliveries(old)))
 	f.state(now, l)

@@ -22,7 +22,7 @@ const (
 // claim announces the next attempt of r.
 func (f *Fanout) claim(now time.Duration, l *lane, r ref) journal.Mark {
 	next := newRef(r.pos(), f.clock.ms(now), r.attempt()+1, engine.None, 0)
-	return f.journal.Record(f.record(l, journal.Claimed, next))
+	return f.write(f.record(l, journal.Claimed, next))
 }
 
 // claimAhead claims what of the queue is likely to be granted before the next flush. Call it at a grant.
@@ -68,7 +68,7 @@ func (f *Fanout) unclaim(now time.Duration, l *lane) {
 			q.ready.pushFront(c.ref)
 			if c.mark != 0 {
 				back := newRef(c.pos(), f.clock.ms(now), c.attempt(), c.reason(), flagRecorded)
-				f.journal.Record(f.record(l, journal.Parked, back))
+				f.write(f.record(l, journal.Parked, back))
 			}
 		}
 		q.claimed = nil

@@ -98,7 +98,7 @@ func (f *Fanout) writeLate(until time.Duration, only *lane) {
 		}
 		if r, waits := late.lane.backlog.of(late.queue).ready.numbered(late.number); waits && !late.lane.removed && !r.recorded() {
 			r.word |= flagRecorded
-			f.journal.Record(f.record(late.lane, journal.Parked, *r))
+			f.write(f.record(late.lane, journal.Parked, *r))
 		}
 	}
 	clear(f.late[len(keep):])

@@ -51,10 +51,11 @@ type Fanout struct {
 	engine  *engine.Engine
 	index   index
 	open    map[*attempt]struct{} // in flight
-	waiting int                   // references, dead ones included
-	held    map[uint64]int        // messages of HELD: deliveries that still live there
-	spent   []uint64              // messages of HELD without any, to be deleted
-	late    []lateRecord          // parked without a record yet, oldest first
+	ends    ends
+	waiting int            // references, dead ones included
+	held    map[uint64]int // messages of HELD: deliveries that still live there
+	spent   []uint64       // messages of HELD without any, to be deleted
+	late    []lateRecord   // parked without a record yet, oldest first
 	decided map[journal.DeliveryKey]struct{}
 	setting uint64           // counts Reconfigure
 	passed  journal.Position // decided is dropped beyond it
@@ -265,7 +266,7 @@ func (f *Fanout) restoreBacklog(l *lane, kept *journal.LaneState, open []journal
 	for _, o := range open {
 		r := newRef(o.Position, f.clock.ms(0), o.Attempt+1, engine.ByShutdown, flagRecorded)
 		f.keep(r)
-		f.journal.Record(f.record(l, journal.Parked, r))
+		f.write(f.record(l, journal.Parked, r))
 		waiting = append(waiting, r)
 	}
 	for _, r := range f.inOrder(l, waiting) {

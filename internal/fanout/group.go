@@ -88,8 +88,8 @@ func (f *Fanout) regroup(tn *tenant, s *journal.Subscription) error {
 }
 
 // checkGroup refuses one more subscription of a lane than may share it.
-func (f *Fanout) checkGroup(tn *tenant, s *journal.Subscription) error {
-	if s.ID == "" && len(tn.members(s)) >= groupMost {
+func checkGroup(others int) error {
+	if others >= groupMost {
 		return fmt.Errorf("%w: lane: at most %d subscriptions may share one", ErrInvalid, groupMost)
 	}
 	return nil

@@ -24,6 +24,9 @@ type lane struct {
 	cap     int
 	dress   dress
 	removed bool
+	caps    capState
+	denied  uint64 // fresh deliveries that were not sent at once
+	near    int    // waiting in the last tenth of the horizon, at the last look
 	backlog backlog
 	dead    []ref
 	size    int // references, as counted in Fanout.waiting
@@ -42,9 +45,10 @@ type tenant struct {
 	name   string // its id in the registry; never changes
 	tier   Tier
 	lanes  []*lane
-	bytes  float64 // parked and dead, estimated: what is added exactly leaves as the average
-	count  int     // parked and dead
-	slowed bool    // it pins a crowded log
+	bytes  float64        // parked and dead, estimated: what is added exactly leaves as the average
+	count  int            // parked and dead
+	caps   map[uint32]int // set by adaptCap, by lane
+	slowed bool           // it pins a crowded log
 }
 
 // index finds lanes. Everything in it is guarded by Fanout.mu.
@@ -139,7 +143,7 @@ func (l *lane) wants(t *journal.Trigger) bool {
 }
 
 func matches(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return topic.Match(p, name) })
+	return slices.ContainsFunc(patterns, func(p string) bool { return topic.Match(p, name) && (topic.Own(p) || !topic.Own(name)) })
 }
 
 // has reports whether the trigger has all these attributes, with these values.
@@ -157,7 +161,7 @@ func has(t *journal.Trigger, match map[string]string) bool {
 func (f *Fanout) applyTenant(t journal.Tenant) error {
 	tn := f.index.tenants[t.ID]
 	if tn == nil {
-		tn = &tenant{id: engine.TenantID(t.Number), name: t.ID}
+		tn = &tenant{id: engine.TenantID(t.Number), name: t.ID, caps: map[uint32]int{}}
 		f.index.tenants[t.ID] = tn
 	}
 	tn.Tenant, tn.tier = t, f.tier(t.Tier)
@@ -242,6 +246,9 @@ func (f *Fanout) putLane(tn *tenant, s journal.Subscription, newURL bool) (engin
 // contract sets rate and cap: the subscription's own, else its tier's.
 func contract(p *engine.Profile, tn *tenant, s *journal.Subscription) (err error) {
 	p.Cap = tn.tier.Cap
+	if n := tn.autoCap(s.Lane); n > 0 {
+		p.Cap = n
+	}
 	if s.Limits.Cap != nil {
 		p.Cap = *s.Limits.Cap
 	}
@@ -306,7 +313,7 @@ func (f *Fanout) removeLane(l *lane) error {
 	f.forget(l, l.backlog.len()+deliveries(l.dead))
 	f.engine.Settle(now, l.id, engine.ToPurged, uint32(deliveries(l.dead)))
 	for _, r := range l.dead {
-		f.journal.Record(f.record(l, journal.Purged, r))
+		f.write(f.record(l, journal.Purged, r))
 		f.release(r)
 	}
 	l.backlog.each(f.release)

@@ -18,6 +18,11 @@ func (f *Fanout) readLoop(r *journal.Reader) {
 			return
 		}
 		pack, err := r.Next(f.ctx)
+		if errors.Is(err, journal.ErrUnavailable) && f.ctx.Err() == nil { // it comes back
+			f.log.Warn("the log cannot be read just now", "error", err)
+			f.pauseReading()
+			continue
+		}
 		if err != nil {
 			if f.ctx.Err() == nil {
 				f.readErr.Store(&err)
@@ -26,6 +31,16 @@ func (f *Fanout) readLoop(r *journal.Reader) {
 			return
 		}
 		f.offerPack(pack)
+	}
+}
+
+// pauseReading waits for a moment.
+func (f *Fanout) pauseReading() {
+	t := time.NewTimer(200 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-f.ctx.Done():
+	case <-t.C:
 	}
 }
 
@@ -96,8 +111,9 @@ func (f *Fanout) offer(now time.Duration, l *lane, t *journal.Trigger, born time
 	switch v.Kind {
 	case engine.Send:
 		l.backlog.occupy(q)
-		f.start(&attempt{lane: l, queue: q, pos: t.Position, trigger: t, ticket: v.Ticket, limit: v.Limit, remaining: v.Remaining})
+		f.start(&attempt{lane: l, queue: q, pos: t.Position, trigger: t, ticket: v.Ticket, limit: v.Limit, remaining: v.Remaining, granted: now})
 	case engine.Park:
+		l.denied++
 		f.parkFresh(now, l, t, v)
 	case engine.Bury:
 		r := newRef(t.Position, f.clock.ms(now), 0, v.Reason, flagRecorded).in(q)
@@ -105,19 +121,23 @@ func (f *Fanout) offer(now time.Duration, l *lane, t *journal.Trigger, born time
 		l.dead = append(l.dead, r)
 		f.resize(l)
 		f.stateOrder(now, l)
-		f.journal.Record(f.record(l, journal.Dead, r))
+		f.write(f.record(l, journal.Dead, r))
 	case engine.Drop:
 		kind := journal.Dropped
 		if l.removed {
 			kind = journal.Cancelled
+		} else {
+			l.denied++
+			f.ends.refused++
 		}
-		f.journal.Record(f.record(l, kind, newRef(t.Position, f.clock.ms(now), 0, v.Reason, 0)))
+		f.write(f.record(l, kind, newRef(t.Position, f.clock.ms(now), 0, v.Reason, 0)))
 	}
 }
 
 // parkFresh puts a first offer into the backlog. Its record is written only if it still
 // waits after a flush. Over the tenant's quota it is dead at once, as a record alone.
 func (f *Fanout) parkFresh(now time.Duration, l *lane, t *journal.Trigger, v engine.Verdict) {
+	f.ends.parked++
 	tn := l.tenant
 	if tn.bytes >= float64(tn.tier.Backlog) {
 		r := newRef(t.Position, f.clock.ms(now), 0, engine.OverQuota, flagRecorded).in(l.queueOf(t))
@@ -126,7 +146,7 @@ func (f *Fanout) parkFresh(now time.Duration, l *lane, t *journal.Trigger, v eng
 		l.dead = append(l.dead, r)
 		f.resize(l)
 		f.stateOrder(now, l)
-		f.journal.Record(f.record(l, journal.Dead, r))
+		f.write(f.record(l, journal.Dead, r))
 		return
 	}
 	r := newRef(t.Position, f.clock.ms(now), v.Attempt, v.Reason, 0).in(l.queueOf(t))

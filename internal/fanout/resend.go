@@ -114,7 +114,7 @@ func (f *Fanout) resend(now time.Duration, l *lane, t *journal.Trigger) {
 	l.past[r.pos()] = journal.Past{Revived: f.clock.ms(now)}
 	rec := f.record(l, journal.Resent, r)
 	rec.At = f.clock.wall(now)
-	f.journal.Record(rec)
+	f.write(rec)
 	f.engine.Settle(now, l.id, engine.ToResent, 1)
 	l.backlog.push(r)
 	f.remember(l, len(t.Payload))

@@ -219,7 +219,7 @@ func (f *Fanout) recordEach(l *lane, refs []ref, like journal.Record) (mark jour
 				rec.Positions[i] = r.pos()
 			}
 		}
-		mark = f.journal.Record(rec)
+		mark = f.write(rec)
 	}
 	return mark
 }

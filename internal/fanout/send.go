@@ -27,6 +27,8 @@ type attempt struct {
 	past      journal.Past // of one that lives again
 	again     bool
 	paced     *replay // of a replay: whose pace it went at
+	granted   time.Duration
+	waited    time.Duration // before that, from parked or due
 }
 
 // number is the attempt's, from 1, over all lives of its delivery.
@@ -58,6 +60,7 @@ func (f *Fanout) grant(now time.Duration, g engine.Grant) {
 	r, mark := l.backlog.pop()
 	f.forget(l, 1)
 	a := &attempt{lane: l, queue: r.queue(), pos: r.pos(), ticket: g.Ticket, limit: g.Limit, remaining: g.Remaining, from: r}
+	a.granted, a.waited = now, max(now-f.clock.fromMs(r.stamp()), 0)
 	if a.past, a.again = l.past[r.pos()]; a.past.Job != 0 && l.replay != nil {
 		a.paced = l.replay
 		a.paced.out++
@@ -166,11 +169,11 @@ func (f *Fanout) settle(now time.Duration, a *attempt, o delivery.Outcome, v eng
 	switch {
 	case v.Kind == engine.Done:
 		r = newRef(a.pos, r.stamp(), a.ticket.Attempt+1, engine.None, 0)
-		f.journal.Record(f.outcome(a, journal.Delivered, r, o))
+		f.write(f.outcome(a, journal.Delivered, r, o))
 		f.ended(a, journal.Delivered)
 		f.release(r)
 	case l.removed:
-		f.journal.Record(f.outcome(a, journal.Cancelled, r, o))
+		f.write(f.outcome(a, journal.Cancelled, r, o))
 		f.ended(a, journal.Cancelled)
 		f.release(r)
 	case v.Kind == engine.Bury:
@@ -178,7 +181,7 @@ func (f *Fanout) settle(now time.Duration, a *attempt, o delivery.Outcome, v eng
 		f.died(l, r)
 		f.resize(l)
 		f.remember(l, len(a.payload()))
-		f.journal.Record(f.outcome(a, journal.Dead, r, o))
+		f.write(f.outcome(a, journal.Dead, r, o))
 	default:
 		f.park(now, a, o, v)
 	}
@@ -205,7 +208,7 @@ func (f *Fanout) park(now time.Duration, a *attempt, o delivery.Outcome, v engin
 	}
 	l.backlog.putBack(r.in(a.queue))
 	f.remember(l, len(a.payload()))
-	f.journal.Record(f.outcome(a, kind, r, o))
+	f.write(f.outcome(a, kind, r, o))
 	f.state(now, l)
 }
 
@@ -261,7 +264,7 @@ func (f *Fanout) afterwards(a *attempt, o delivery.Outcome, v engine.Verdict) {
 	}
 	done := Attempted{
 		Subscription: a.lane.subID, Tenant: a.lane.tenant.name, Number: a.number(),
-		Outcome: o, Verdict: v.Kind, Reason: v.Reason,
+		Outcome: o, Verdict: v.Kind, Reason: v.Reason, Waited: a.waited, Trigger: a.trigger, Took: f.clock.now() - a.granted,
 	}
 	if a.trigger != nil {
 		done.SinceAccepted = f.clock.now() - f.clock.instant(a.trigger.Accepted)

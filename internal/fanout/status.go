@@ -3,6 +3,7 @@ package fanout
 import (
 	"time"
 
+	"github.com/fairlane-dev/fairlane/breaker"
 	"github.com/fairlane-dev/fairlane/engine"
 )
 
@@ -46,7 +47,7 @@ func (f *Fanout) Lane(subscription string) (LaneStatus, bool) {
 }
 
 func (f *Fanout) laneStatus(now time.Duration, l *lane, v engine.LaneView) LaneStatus {
-	s := LaneStatus{LaneView: v, Now: now, Subscription: l.sub.ID, TenantID: l.sub.Tenant, Stopped: l.backlog.stoppedQueues()}
+	s := LaneStatus{LaneView: v, Now: now, Subscription: l.sub.ID, TenantID: l.sub.Tenant, Stopped: l.backlog.stoppedQueues(), Advice: adviseCap(v.Offered, v.P99)}
 	if l.backlog.ordered != nil && v.Blocked == engine.None && v.Counters.Parked > 0 && v.Waiting.Count == 0 {
 		s.Blocked = engine.ByOrder
 	}
@@ -97,7 +98,15 @@ func (f *Fanout) Stats() Stats {
 			s.Saturated++
 		}
 		s.OldestEligible = max(s.OldestEligible, eligibleFor(now, v))
+		s.Near += l.near
+		if v.Breaker != breaker.Closed {
+			s.Open++
+		}
+		if v.Disabled {
+			s.Disabled++
+		}
 	})
+	s.Ends, s.RejectionGap, s.LeastServed = f.ends.list(), f.ends.gap(&s.Stats), f.leastServed()
 	return s
 }
 
@@ -107,7 +116,7 @@ func eligibleFor(now time.Duration, v engine.LaneView) time.Duration {
 		return 0
 	}
 	switch v.Blocked {
-	case engine.None, engine.BySlots, engine.ByHost:
+	case engine.None, engine.BySlots: // a host's limit protects the host: it is no fault of ours
 		return now - v.Waiting.HeadDue
 	}
 	return 0

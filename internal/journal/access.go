@@ -82,12 +82,11 @@ type Access struct {
 
 // openAccess creates what is missing, and loads the keys.
 func openAccess(ctx context.Context, l *link) (*Access, error) {
-	kv, err := l.js.KeyValue(ctx, keyBucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = l.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: keyBucket, Storage: jetstream.FileStorage, History: 1})
-	}
+	kv, err := l.bucket(ctx, jetstream.KeyValueConfig{Bucket: keyBucket, Storage: jetstream.FileStorage, History: 1})
 	if err == nil {
-		err = openStream(ctx, l.js, auditConfig)
+		audit := auditConfig
+		audit.Replicas = l.replicas
+		err = openStream(ctx, l.js, audit)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("journal: keys: %w", err)
@@ -112,6 +111,14 @@ func OpenAccess(ctx context.Context, o Options) (r *Access, finish func(), err e
 		return nil, nil, err
 	}
 	finish = func() { l.close(); unlock() }
+	if l.cluster != nil { // the lease is not renewed: this is short
+		h, err := l.acquire(ctx, randomWriter(), o.tune.lease)
+		if err != nil {
+			finish()
+			return nil, nil, err
+		}
+		finish = func() { h.release(); l.close(); unlock() }
+	}
 	if r, err = openAccess(ctx, l); err == nil {
 		err = l.names.syncAll()
 	}

@@ -19,8 +19,9 @@ const (
 type appender struct {
 	j       *Journal
 	tail    *tail
-	ready   atomic.Bool // the key index is complete: keyed posts are let in
-	trouble fault       // why writes are refused
+	ready   atomic.Bool   // the key index is complete: keyed posts are let in
+	trouble fault         // why writes are refused
+	packs   atomic.Uint64 // written
 
 	mu     sync.Mutex
 	queue  []*posted
@@ -100,7 +101,7 @@ func (a *appender) prepare(ctx context.Context, t *Trigger) (*posted, error) {
 	if p.keyed() {
 		p.id, p.fp = keyOf(t)
 	}
-	if len(p.entry) > entryMaxBytes {
+	if len(p.entry) > a.j.link.entryMost {
 		return nil, fmt.Errorf("%w: %d bytes with its headers", ErrTooLarge, len(p.entry))
 	}
 	return p, nil
@@ -122,6 +123,9 @@ func (a *appender) post(p *posted) (Receipt, error) {
 
 // postAll returns when all are answered; the error is the first one's.
 func (a *appender) postAll(batch []*posted) ([]Receipt, error) {
+	if err := a.j.lease.held(); err != nil {
+		return nil, err
+	}
 	if low, _ := a.j.disk.Low(); low {
 		return nil, fmt.Errorf("%w: %w", ErrFull, ErrLowDisk)
 	}
@@ -305,6 +309,7 @@ func answerAll(batch []*posted, err error) {
 
 // stored notes the newest durable position.
 func (a *appender) stored(last Position) {
+	a.packs.Add(1)
 	a.prev = last.Seq()
 	a.j.newest.Store(uint64(last))
 	a.j.durable.raise(a.prev)

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -17,7 +18,7 @@ import (
 // records of length (bit 31: has headers), sequence, time (ns), length of the subject, subject,
 // (length of the headers, headers,) data, 8 bytes of its own checksum. Little-endian.
 //
-// They are looked at before the server is: it cuts a block at the first record that it cannot read,
+// They are looked at before the server reads them: it cuts a block at the first record that it cannot read,
 // and what stands behind is gone, and it believes a sequence that it reads, and fills the gap before it
 // in memory. Here an end that was not written to the end is told from damage inside, and with damage the
 // server is not started, so that everything stays as it is for a person.
@@ -85,11 +86,11 @@ func (s *blockScan) directory(dir string, all bool, said func(stream, file strin
 		if err != nil {
 			return fmt.Errorf("journal: %w", err)
 		}
-		at := s.block(data)
+		at := s.block(data, blockNumber(f))
 		if at == len(data) {
 			continue
 		}
-		next := s.resume(data, at)
+		next := s.resume(data, at, blockNumber(f))
 		if next > 0 || i < len(files)-1 {
 			return &Damage{Stream: s.stream, From: s.last + 1, To: max(next, s.last+2) - 1, What: fmt.Sprintf("%s is unreadable at byte %d", f, at)}
 		}
@@ -102,46 +103,41 @@ func (s *blockScan) directory(dir string, all bool, said func(stream, file strin
 // blockFiles returns a stream's block files in order.
 func blockFiles(dir string) ([]string, error) {
 	names, err := fs.Glob(os.DirFS(dir), "*.blk")
-	number := func(f string) int {
-		n, _ := strconv.Atoi(strings.TrimSuffix(f, ".blk"))
-		return n
-	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(blockNumber(a), blockNumber(b)) })
 	for i, name := range names {
 		names[i] = filepath.Join(dir, name)
 	}
 	return names, err
 }
 
+func blockNumber(file string) int {
+	n, _ := strconv.Atoi(strings.TrimSuffix(filepath.Base(file), ".blk"))
+	return n
+}
+
 // block reads records up to the first that is not one, and returns where that stands.
-func (s *blockScan) block(data []byte) (at int) {
+func (s *blockScan) block(data []byte, number int) (at int) {
 	for at < len(data) {
-		n, seq, frame := cutRecord(data[at:])
-		if n == 0 || !s.follows(seq, frame) {
+		r, ok := soundRecord(s.stream, number, data[at:])
+		if !ok || !s.follows(r.seq, r.data) {
 			break
 		}
-		at += n
+		at += len(r.raw)
 	}
 	return at
 }
 
-// cutRecord takes the first record off data. n is 0 when there is none; frame is nil where there is no
-// data to look at.
-func cutRecord(data []byte) (n int, seq uint64, frame []byte) {
+// cutRecord returns the length of the first record of data, 0 when there is none.
+func cutRecord(data []byte) (n int) {
 	if len(data) < recordLeast {
-		return 0, 0, nil
+		return 0
 	}
-	length := binary.LittleEndian.Uint32(data)
-	n = int(length &^ lengthHeaders)
+	n = int(binary.LittleEndian.Uint32(data) &^ lengthHeaders)
 	subject := int(binary.LittleEndian.Uint16(data[20:]))
 	if n < recordLeast || n > recordMost || n > len(data) || recordLeast+subject > n {
-		return 0, 0, nil
+		return 0
 	}
-	seq = binary.LittleEndian.Uint64(data[4:])
-	if length&lengthHeaders == 0 && seq&(seqErased|seqTombstone) == 0 {
-		frame = data[recordHead+subject : n-8]
-	}
-	return n, seq, frame
+	return n
 }
 
 // follows takes in a record and reports whether it can stand here.
@@ -171,15 +167,28 @@ func (s *blockScan) follows(seq uint64, frame []byte) bool {
 
 // resume looks for a record behind one that cannot be read, and returns its sequence; 0 is none. It does
 // not lose what s knows.
-func (s *blockScan) resume(data []byte, at int) uint64 {
-	for i := at + 1; i+recordLeast <= len(data); i++ {
-		n, seq, frame := cutRecord(data[i:])
-		if n == 0 || frame == nil || seq <= s.last || seq-s.last > packMaxBytes {
-			continue
-		}
-		if _, _, err := openFrame(frame); err == nil {
-			return seq
+func (s *blockScan) resume(data []byte, at, number int) uint64 {
+	for i := at + 1; ; i++ {
+		i = nextRecord(s.stream, number, data, i)
+		r, ok := soundRecord(s.stream, number, data[i:])
+		switch {
+		case !ok:
+			return 0
+		case r.data != nil && r.seq > s.last:
+			return r.seq
 		}
 	}
-	return 0
+}
+
+// nextRecord returns where the next sound record begins from the place i on, or the end.
+func nextRecord(stream string, number int, data []byte, i int) int {
+	for ; i+recordLeast <= len(data); i++ {
+		subject := data[i+recordHead:]
+		if bytes.HasPrefix(subject, []byte("fairlane.")) || bytes.HasPrefix(subject, []byte("$KV.")) {
+			if _, ok := soundRecord(stream, number, data[i:]); ok {
+				return i
+			}
+		}
+	}
+	return len(data)
 }

@@ -40,7 +40,7 @@ func lockDir(dir string) (release func(), err error) {
 	}
 	f.Close()
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, fmt.Errorf("%w: %s (stop it first, or choose another data directory)", ErrLocked, dir)
+		return nil, fmt.Errorf("%w: data directory %s (stop it first, or choose another one)", ErrLocked, dir)
 	}
 	return nil, fmt.Errorf("journal: lock of %s: %w", dir, err)
 }

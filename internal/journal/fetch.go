@@ -30,6 +30,19 @@ type getRequest struct {
 
 // one returns the message that r names, and reports whether there is one.
 func (l *link) one(ctx context.Context, stream string, r getRequest) (message, bool, error) {
+	if l.cluster == nil {
+		return l.direct(ctx, stream, r)
+	}
+	if r.Seq != 0 {
+		if m, ok, err := l.direct(ctx, stream, r); ok || err != nil {
+			return m, ok, err
+		}
+	}
+	return l.leader(ctx, stream, r)
+}
+
+// direct is one, answered by whatever replica is asked.
+func (l *link) direct(ctx context.Context, stream string, r getRequest) (message, bool, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return message{}, false, err
@@ -50,6 +63,20 @@ func (l *link) one(ctx context.Context, stream string, r getRequest) (message, b
 // batch returns up to n messages from the sequence from on, those of one subject when it is not
 // empty; fewer when they have maxBytes together. None is no error.
 func (l *link) batch(ctx context.Context, stream string, from uint64, subject string, n, maxBytes int) ([]message, error) {
+	if l.cluster == nil {
+		return l.directBatch(ctx, stream, from, subject, n, maxBytes)
+	}
+	if subject == "" {
+		if ms, err := l.directBatch(ctx, stream, from, subject, n, maxBytes); len(ms) > 0 || err != nil {
+			return ms, err
+		}
+		subject, n = ">", 1
+	}
+	return l.leaderBatch(ctx, stream, from, subject, n, maxBytes)
+}
+
+// directBatch is batch, answered by whatever replica is asked.
+func (l *link) directBatch(ctx context.Context, stream string, from uint64, subject string, n, maxBytes int) ([]message, error) {
 	r := getRequest{Seq: max(from, 1), NextFor: subject, Batch: n, MaxBytes: maxBytes}
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -170,6 +197,9 @@ func (l *link) store(ctx context.Context, subject string, data []byte) (uint64, 
 	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
 	m, err := l.nc.RequestWithContext(ctx, subject, data)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return 0, fmt.Errorf("%w: %w", ErrTooLarge, errRefused)
+	}
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrReconnectBufExceeded) {
 		return 0, fmt.Errorf("%w: %w: %w", ErrUnavailable, errAway, err)
 	}

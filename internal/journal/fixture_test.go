@@ -15,6 +15,9 @@ import (
 func plenty() (total, free int64) { return 1 << 40, 1 << 39 }
 
 func testOptions(dir string) Options {
+	if onCluster != nil {
+		return onCluster.options(dir)
+	}
 	return Options{Dir: dir, MaxBytes: leastMaxBytes, MinFree: plenty, tune: tuning{patience: 20 * time.Second}} // a loaded machine is slow
 }
 

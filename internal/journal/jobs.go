@@ -157,7 +157,7 @@ func (s *jobs) store(ctx context.Context, job Job) error {
 		return err
 	}
 	if s.kv == nil {
-		s.kv, err = s.link.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		s.kv, err = s.link.bucket(ctx, jetstream.KeyValueConfig{
 			Bucket: jobsBucket, Storage: jetstream.FileStorage, History: 1, MaxValueSize: maxRecord,
 		})
 		if err == nil {

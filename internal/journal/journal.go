@@ -21,7 +21,7 @@ var (
 	ErrTooLarge    = errors.New("journal: trigger too large")                    // 413
 	ErrTrimmed     = errors.New("journal: no longer kept")                       // 410
 	ErrNotFound    = errors.New("journal: no such record")
-	ErrLocked      = errors.New("journal: data directory is in use by another process")
+	ErrLocked      = errors.New("journal: in use by another process")
 	ErrDamaged     = errors.New("journal: damaged")
 	ErrLowDisk     = errors.New("journal: too little free space")
 	ErrClosed      = errors.New("journal: closed")
@@ -29,7 +29,8 @@ var (
 
 // Options of Open. Zero values are defaults.
 type Options struct {
-	Dir       string
+	Dir       string                     // lock and secret key; the streams, unless they are a cluster's
+	Cluster   *Cluster                   // nil: the server is embedded
 	MaxBytes  int64                      // 0 means 20 GiB; TRIGGERS half, HELD two fifths, OUTCOMES a tenth
 	MaxBody   int                        // 0 means 1 MiB; at most 6 MiB
 	History   time.Duration              // of settled triggers, for resends; 0 means 3 days; full streams end it sooner
@@ -52,6 +53,7 @@ type tuning struct {
 	kept     time.Duration // least window that trimming leaves: ten minutes
 	trim     time.Duration // between rounds of trimming: 10 s
 	flush    int           // bytes of a message of OUTCOMES: 512 KiB
+	lease    time.Duration // between two renewals: 3 s
 
 	intercept func(subject string, data []byte, store func() (uint64, error)) (uint64, error) // of every message
 }
@@ -63,6 +65,7 @@ func (t tuning) withDefaults() tuning {
 	t.kept = cmp.Or(t.kept, 10*time.Minute)
 	t.trim = cmp.Or(t.trim, 10*time.Second)
 	t.flush = cmp.Or(t.flush, 512<<10)
+	t.lease = cmp.Or(t.lease, 3*time.Second)
 	return t
 }
 
@@ -97,7 +100,20 @@ func (o Options) withDefaults() (Options, error) {
 	bad(o.History < 0, "History is negative")
 	bad(o.Cache < 0, "Cache is negative")
 	bad(o.Ballast < 0, "Ballast is negative")
+	if o.Cluster != nil {
+		c, err := o.Cluster.check()
+		o.Cluster, o.Ballast = &c, 0
+		errs = append(errs, err)
+	}
 	return o, errors.Join(errs...)
+}
+
+// measure returns how free space is found out. The disks of a cluster are not ours to watch.
+func (o *Options) measure() func() (total, free int64) {
+	if o.Cluster != nil {
+		return func() (int64, int64) { return 1 << 62, 1 << 62 }
+	}
+	return o.MinFree
 }
 
 // Journal is open durable state. Safe for concurrent use.
@@ -109,6 +125,7 @@ type Journal struct {
 	unlock func()
 	disk   *diskWatch
 	link   *link
+	lease  *lease // nil: the lock is enough
 	reg    *Registry
 	access *Access
 	jobs   *jobs
@@ -152,6 +169,9 @@ type Status struct {
 	UnflushedFor  time.Duration // age of the oldest unflushed record
 	FlushLast     time.Duration
 	Flushes       uint64
+	FlushTime     time.Duration // all of them together
+	Packs         uint64        // synced writes of triggers
+	Oldest        time.Time     // of the triggers kept; zero: none
 	Free, Total   int64
 	Epoch         uint64
 	KeyWindow     time.Duration // how far back a used key is recognised now

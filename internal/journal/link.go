@@ -17,11 +17,16 @@ import (
 const (
 	reopenSoonest = time.Second // between two openings, doubling
 	reopenLatest  = 30 * time.Second
+	reconnectMost = 2 * time.Second // the same for a cluster's connection
 )
 
-// link is the embedded server and the one connection to it. The connection outlives the server:
-// it comes back by itself when the server has been opened again.
+// link is the embedded server and the one connection to it, or the connection to a cluster. The connection
+// outlives the server: it comes back by itself when the server has been opened again.
 type link struct {
+	cluster   *Cluster // nil: the server is embedded
+	replicas  int
+	entryMost int // bytes of an entry that fit a message
+
 	dir      string
 	noSync   bool
 	log      *slog.Logger
@@ -41,26 +46,51 @@ type link struct {
 	wait   time.Duration  // after the next opening
 }
 
-// openLink starts the server on dir and connects.
+// openLink starts the server on dir, or finds the cluster, and connects.
 func openLink(o Options) (*link, error) {
-	l := &link{dir: filepath.Join(o.Dir, "streams"), noSync: o.NoSync, log: o.Logger, patience: o.tune.patience, names: names{dir: o.Dir}, intercept: o.tune.intercept, wait: reopenSoonest}
-	srv, err := l.start(!l.wasClean())
-	if err != nil {
-		return nil, err
+	l := &link{cluster: o.Cluster, replicas: 1, entryMost: entryMaxBytes, dir: filepath.Join(o.Dir, streamsDir), noSync: o.NoSync, log: o.Logger,
+		patience: o.tune.patience, names: names{dir: o.Dir}, intercept: o.tune.intercept, opened: 1, wait: reopenSoonest}
+	var err error
+	if l.cluster != nil {
+		l.replicas = l.cluster.Replicas
+		err = l.outside(o.MaxBody)
+	} else {
+		err = l.inside(o.Dir)
 	}
-	l.srv, l.opened = srv, 1
-	l.nc, err = nats.Connect("", nats.InProcessServer(l), nats.Name("fairlane"),
-		nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0),
-		nats.ReconnectBufSize(-1), // what is not sent now is not sent later behind our back
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { l.log.Warn("journal connection", "error", err) }))
 	if err == nil {
 		l.js, err = jetstream.New(l.nc, jetstream.WithDefaultTimeout(10*time.Second))
 	}
 	if err != nil {
 		l.close()
-		return nil, fmt.Errorf("journal: connect: %w", err)
+		return nil, err
 	}
 	return l, nil
+}
+
+// inside starts the embedded server and connects to it.
+func (l *link) inside(dir string) error {
+	if err := finishRepair(dir); err != nil {
+		return err
+	}
+	srv, err := l.start(!l.wasClean())
+	if err != nil {
+		return err
+	}
+	l.srv = srv
+	opts := append(l.connection(), nats.InProcessServer(l), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0))
+	if l.nc, err = nats.Connect("", opts...); err != nil {
+		return fmt.Errorf("journal: connect: %w", err)
+	}
+	return nil
+}
+
+// connection returns what connections to both have in common.
+func (l *link) connection() []nats.Option {
+	return []nats.Option{
+		nats.Name("fairlane"),
+		nats.ReconnectBufSize(-1), // what is not sent now is not sent later behind our back
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { l.log.Warn("journal connection", "error", err) }),
+	}
 }
 
 // start checks the blocks, every one or each stream's newest, and starts the server.
@@ -75,7 +105,8 @@ func (l *link) start(every bool) (*server.Server, error) {
 		ServerName: "fairlane", DontListen: true, NoSigs: true, NoSystemAccount: true,
 		MaxPayload: messageBytes, MaxPending: 64 << 20,
 		JetStream: true, StoreDir: l.dir, SyncAlways: !l.noSync, DisableJetStreamBanner: true,
-		JetStreamMaxStore: 1 << 60, // each stream has its own limit, which may be lowered JetStreamMaxMemory: 64 << 20,
+		JetStreamMaxStore:  1 << 60, // each stream has its own limit, which may be lowered
+		JetStreamMaxMemory: 64 << 20,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("journal: server: %w", err)
@@ -117,12 +148,20 @@ func (l *link) works() {
 }
 
 // reopen closes the server and opens it again, unless somebody has done so since seen, or it was done
-// a short while ago. Streams with a write error stay silent until they are opened anew.
+// a short while ago. Streams with a write error stay silent until they are opened anew. Of a cluster the
+// connection is made anew, to another server perhaps. What was on its way may still be stored then: readers
+// judge it by its place in the log, as they do everything.
 func (l *link) reopen(seen uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.opened != seen || time.Now().Before(l.next) {
 		return nil
+	}
+	if l.cluster != nil {
+		l.next, l.wait = time.Now().Add(l.wait), min(2*l.wait, reconnectMost)
+		l.opened++
+		l.log.Warn("journal: the cluster is connected to again")
+		return l.nc.ForceReconnect()
 	}
 	l.log.Warn("journal: the embedded server is opened again")
 	if old := l.srv; old != nil {

@@ -23,8 +23,8 @@ func (t *tasks) start(run func(context.Context)) {
 	t.wg.Go(func() { run(t.ctx) })
 }
 
-// Open locks the directory, starts the embedded server on it, begins a new epoch and recovers the
-// delivery state. Errors: ErrLocked, ErrDamaged (a *Damage says where; nothing has been deleted),
+// Open locks the directory, starts the embedded server on it or takes the lease of the cluster, begins a new
+// epoch and recovers the delivery state. Errors: ErrLocked, ErrDamaged (a *Damage says where; nothing has been deleted),
 // ErrUnavailable, and those of bad options.
 func Open(ctx context.Context, o Options) (*Journal, error) {
 	o, err := o.withDefaults()
@@ -49,7 +49,7 @@ func randomWriter() uint64 {
 }
 
 func (j *Journal) open(ctx context.Context) (err error) {
-	if j.disk, err = newDiskWatch(j.opt.Dir, j.opt.MinFree, j.opt.Ballast); err != nil {
+	if j.disk, err = newDiskWatch(j.opt.Dir, j.opt.measure(), j.opt.Ballast); err != nil {
 		return err
 	}
 	box, err := newSecretBox(j.opt.Dir, j.opt.SecretKey, j.opt.Previous...)
@@ -59,8 +59,18 @@ func (j *Journal) open(ctx context.Context) (err error) {
 	if j.link, err = openLink(j.opt); err != nil {
 		return err
 	}
-	if err := openStreams(ctx, j.link.js, j.opt.MaxBytes); err != nil {
+	j.tasks.ctx, j.tasks.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if j.link.cluster != nil {
+		if j.lease, err = j.link.acquire(ctx, j.writer, j.opt.tune.lease); err != nil {
+			return err
+		}
+		j.tasks.start(j.lease.keep)
+	}
+	if err := j.link.openStreams(ctx, j.opt.MaxBytes); err != nil {
 		return err
+	}
+	if _, err := j.link.bucket(ctx, registryConfig); err != nil {
+		return fmt.Errorf("journal: registry: %w", err)
 	}
 	if err := j.link.names.syncAll(); err != nil {
 		return err
@@ -98,6 +108,10 @@ func (j *Journal) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	held, err := j.link.span(ctx, heldStream)
+	if err != nil {
+		return err
+	}
 	if err := j.checkNewest(ctx, triggers, outcomes); err != nil {
 		return err
 	}
@@ -116,14 +130,14 @@ func (j *Journal) recover(ctx context.Context) error {
 		return err
 	}
 	outcomes.last = mine.seq - 1
-	state, err := recoverState(ctx, j.link, j.epochs, newest, triggers, outcomes)
+	state, err := recoverState(ctx, j.link, j.epochs, newest, triggers, outcomes, held)
 	if err != nil {
 		return err
 	}
 	state.Epoch = mine.epoch
 	j.epoch = mine.epoch
 	j.state.Store(state)
-	j.ready(ctx, triggers, mine, newest)
+	j.ready(triggers, mine, newest)
 	j.outcomes.decided = slices.Collect(maps.Keys(state.Decided)) // the caller owns the map
 	return j.startTail(ctx, triggers)
 }
@@ -146,8 +160,7 @@ func (j *Journal) checkNewest(ctx context.Context, triggers, outcomes span) erro
 }
 
 // ready makes the parts that write.
-func (j *Journal) ready(ctx context.Context, triggers span, mine epochRecord, newest *found) {
-	j.tasks.ctx, j.tasks.cancel = context.WithCancel(context.WithoutCancel(ctx))
+func (j *Journal) ready(triggers span, mine epochRecord, newest *found) {
 	j.durable.raise(triggers.last)
 	j.trim = &trimmer{j: j, wake: make(chan struct{}, 1)}
 	j.append = &appender{j: j, prev: triggers.last, wake: make(chan struct{}, 1), ended: make(chan struct{})}
@@ -204,6 +217,9 @@ func (j *Journal) shutdown() error {
 		j.tasks.cancel()
 		j.tasks.wg.Wait()
 		j.durable.stop(ErrClosed)
+	}
+	if j.lease != nil {
+		j.lease.release()
 	}
 	if j.link != nil {
 		j.link.close()

@@ -28,6 +28,7 @@ type outcomes struct {
 	closed  bool
 	last    time.Duration // what the last flush took
 	flushes uint64
+	spent   time.Duration // on all flushes
 	wake    chan struct{} // holds one token when the queue may have something
 
 	// The flusher's.
@@ -125,6 +126,7 @@ func (o *outcomes) flush(ctx context.Context) bool {
 	defer o.mu.Unlock()
 	o.last = time.Since(o.begun)
 	o.flushes++
+	o.spent += o.last
 	o.taken = time.Time{}
 	return true
 }

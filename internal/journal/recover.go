@@ -10,15 +10,9 @@ import (
 )
 
 // recoverState folds the newest complete checkpoint (nil: there is none) and what stands behind it in
-// OUTCOMES. Nothing may name more than TRIGGERS holds.
-func recoverState(ctx context.Context, l *link, e *epochs, newest *found, triggers, outcomes span) (*State, error) {
-	f, from, clean := newFold(nil), max(outcomes.first, 1), outcomes.last == 0
-	if newest != nil {
-		f, from = newFold(newest.Checkpoint), newest.first+1
-		clean = newest.Clean && newest.last == outcomes.last
-		f.knows(newest.Cursor.Seq()-min(newest.Cursor.Seq(), 1), newest.first) // it may stand behind the last
-	}
-	err := l.each(ctx, outcomesStream, from, outcomes.last, func(m message) error { return f.message(ctx, l, e, m) })
+// OUTCOMES. Nothing may name more than TRIGGERS and HELD hold.
+func recoverState(ctx context.Context, l *link, e *epochs, newest *found, triggers, outcomes, held span) (*State, error) {
+	f, err := recoverFold(ctx, l, e, newest, outcomes)
 	if err != nil {
 		return nil, err
 	}
@@ -26,9 +20,49 @@ func recoverState(ctx context.Context, l *link, e *epochs, newest *found, trigge
 		return nil, &Damage{Stream: triggersStream, From: triggers.last + 1, To: f.known,
 			What: fmt.Sprintf("message %d of OUTCOMES knows them, TRIGGERS ends before", f.where)}
 	}
+	if known := f.held(); known > held.last {
+		return nil, &Damage{Stream: heldStream, From: held.last + 1, To: known, What: "OUTCOMES knows them, HELD ends before"}
+	}
 	s := f.state()
-	s.Crashed = !clean
+	s.Crashed = outcomes.last > 0
+	if newest != nil {
+		s.Crashed = !newest.Clean || newest.last != outcomes.last
+	}
 	return s, nil
+}
+
+func recoverFold(ctx context.Context, l *link, e *epochs, newest *found, outcomes span) (*fold, error) {
+	f, from := newFold(nil), max(outcomes.first, 1)
+	if newest != nil {
+		f, from = newFold(newest.Checkpoint), newest.first+1
+		f.knows(newest.Cursor.Seq()-min(newest.Cursor.Seq(), 1), newest.first) // it may stand behind the last
+	}
+	return f, l.each(ctx, outcomesStream, from, outcomes.last, func(m message) error { return f.message(ctx, l, e, m) })
+}
+
+// held returns the highest sequence of HELD in which something lives: what is stored there next must not take
+// the name of something lost.
+func (f *fold) held() (most uint64) {
+	for _, l := range f.lanes {
+		l.eachPosition(func(p Position) {
+			if p.Held() {
+				most = max(most, p.Seq())
+			}
+		})
+	}
+	return most
+}
+
+// eachPosition visits what waits, is dead, or has an unknown outcome.
+func (l *laneFold) eachPosition(visit func(Position)) {
+	for _, refs := range [...][]Ref{l.waiting.list(), l.dead.list()} {
+		for _, r := range refs {
+			visit(r.Position)
+		}
+	}
+	for p := range l.open {
+		visit(p)
+	}
 }
 
 // message folds one message of OUTCOMES.

@@ -47,10 +47,13 @@ type Registry struct {
 	subscriptions []*subscriptionRecord
 	tenantByID    map[string]*tenantRecord
 	byID          map[string]*subscriptionRecord
-	pending       map[string]record // by key: stored, its marker perhaps not
+	byName        map[subscriptionName]string // id of the live one
+	pending       map[string]record           // by key: stored, its marker perhaps not
 	revision      uint64
 	floor         Position
 }
+
+var registryConfig = jetstream.KeyValueConfig{Bucket: registryBucket, Storage: jetstream.FileStorage, History: 1, MaxValueSize: 2 * maxRecord}
 
 // openRegistry loads the bucket, creating it where it is missing, and completes the changes that a
 // crash has cut off between the record and its marker; mark appends a marker to TRIGGERS and returns
@@ -58,9 +61,7 @@ type Registry struct {
 func openRegistry(ctx context.Context, js jetstream.JetStream, box *secretBox, mark func(context.Context, Marker) (Position, error)) (*Registry, error) {
 	kv, err := js.KeyValue(ctx, registryBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: registryBucket, Storage: jetstream.FileStorage, History: 1, MaxValueSize: 2 * maxRecord,
-		})
+		kv, err = js.CreateKeyValue(ctx, registryConfig)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("journal: registry: %w", err)
@@ -69,6 +70,7 @@ func openRegistry(ctx context.Context, js jetstream.JetStream, box *secretBox, m
 		kv: kv, box: box, mark: mark, turn: make(chan struct{}, 1),
 		unfinished: make(map[string]struct{}), pending: make(map[string]record),
 		tenantByID: make(map[string]*tenantRecord), byID: make(map[string]*subscriptionRecord),
+		byName: make(map[subscriptionName]string),
 	}
 	if err := r.load(ctx); err != nil {
 		return nil, fmt.Errorf("journal: registry: %w", err)
@@ -121,6 +123,17 @@ func (r *Registry) Subscription(id string) (Subscription, bool) {
 	defer r.mu.RUnlock()
 	s, ok := r.byID[id]
 	if !ok {
+		return Subscription{}, false
+	}
+	return s.clone(), true
+}
+
+// Named returns the subscription of that name, and reports whether the tenant has one that is not deleted.
+func (r *Registry) Named(tenant, name string) (Subscription, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	s, ok := r.byID[r.byName[subscriptionName{tenant, name}]]
+	if !ok || name == "" {
 		return Subscription{}, false
 	}
 	return s.clone(), true

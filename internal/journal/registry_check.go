@@ -48,6 +48,13 @@ func checkTenant(t *Tenant) error {
 	)
 }
 
+func checkName(name string) error {
+	if name != "" && (len(name) > maxTenantID || !tenantID.MatchString(name)) {
+		return &FieldError{"name", fmt.Sprintf("must be 1 to %d of A-Z a-z 0-9 . _ : @ - and begin with a letter, a digit or _", maxTenantID)}
+	}
+	return nil
+}
+
 func checkSubscriptionID(id string) error {
 	if !subscriptionID.MatchString(id) {
 		return &FieldError{"id", fmt.Sprintf("must be %s and %d of a-z 2-7", subscriptionIDPrefix, subscriptionIDDigits)}
@@ -57,6 +64,7 @@ func checkSubscriptionID(id string) error {
 
 func checkSubscription(s *Subscription) error {
 	return firstError(
+		checkName(s.Name),
 		checkText("url", s.URL, 1, maxURL),
 		checkList("topics", s.Topics(), maxTopics, maxTopic),
 		checkSecrets(s.Secrets),

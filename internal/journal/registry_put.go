@@ -63,6 +63,45 @@ func (r *Registry) PutSubscription(ctx context.Context, s Subscription) (Subscri
 	return shown, p, nil
 }
 
+// CheckTenant returns what PutTenant would refuse of t. It stores nothing.
+func (r *Registry) CheckTenant(t Tenant) error {
+	next, _, err := r.nextTenant(t)
+	if err != nil {
+		return err
+	}
+	_, err = r.encoded(&tenantRecord{Tenant: next})
+	return err
+}
+
+// CheckSubscription returns what PutSubscription would refuse of s, but for a tenant that does not exist yet. It
+// stores nothing.
+func (r *Registry) CheckSubscription(s Subscription) error {
+	next, err := r.expected(s)
+	if err != nil {
+		return err
+	}
+	_, err = r.encoded(&subscriptionRecord{Subscription: next})
+	return err
+}
+
+func (r *Registry) expected(s Subscription) (Subscription, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if s.ID == "" {
+		return r.createdLocked(s)
+	}
+	return r.changedLocked(s)
+}
+
+// encoded is rec as it is stored.
+func (r *Registry) encoded(rec record) ([]byte, error) {
+	value, err := rec.encode(r.box)
+	if err == nil && len(value) > maxRecord {
+		err = &FieldError{"record", fmt.Sprintf("is %d bytes with its history, may be %d", len(value), maxRecord)}
+	}
+	return value, err
+}
+
 // enter waits for the writer's turn and completes what earlier writes have left in doubt.
 func (r *Registry) enter(ctx context.Context) (leave func(), err error) {
 	select {
@@ -121,10 +160,7 @@ func (r *Registry) shows(rec record) bool {
 
 // write stores rec over revision (0: it is new), announces and shows it.
 func (r *Registry) write(ctx context.Context, rec record, revision uint64) (Position, error) {
-	value, err := rec.encode(r.box)
-	if err == nil && len(value) > maxRecord {
-		err = &FieldError{"record", fmt.Sprintf("is %d bytes with its history, may be %d", len(value), maxRecord)}
-	}
+	value, err := r.encoded(rec)
 	if err != nil {
 		return 0, err
 	}
@@ -240,8 +276,16 @@ func (r *Registry) nextSubscription(s Subscription) (Subscription, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if s.ID == "" {
+		if t, ok := r.tenantByID[s.Tenant]; !ok || t.Deleted {
+			return Subscription{}, fmt.Errorf("%w: tenant %q", ErrNotFound, s.Tenant)
+		}
 		return r.createdLocked(s)
 	}
+	return r.changedLocked(s)
+}
+
+// changedLocked returns what s makes of the subscription of its id.
+func (r *Registry) changedLocked(s Subscription) (Subscription, error) {
 	if err := checkSubscriptionID(s.ID); err != nil {
 		return Subscription{}, err
 	}
@@ -255,6 +299,8 @@ func (r *Registry) nextSubscription(s Subscription) (Subscription, error) {
 		return Subscription{}, fmt.Errorf("%w: subscription %s", ErrGone, s.ID)
 	case s.Tenant != "" && s.Tenant != now.Tenant:
 		return Subscription{}, &FieldError{"tenant", "cannot be changed"}
+	case s.Name != now.Name && now.Name != "":
+		return Subscription{}, &FieldError{"name", "cannot be changed"}
 	case s.Order != now.Order:
 		return Subscription{}, &FieldError{"order", "cannot be changed: make another subscription"}
 	case s.Group != now.Group:
@@ -264,12 +310,9 @@ func (r *Registry) nextSubscription(s Subscription) (Subscription, error) {
 }
 
 func (r *Registry) createdLocked(s Subscription) (Subscription, error) {
-	if t, ok := r.tenantByID[s.Tenant]; !ok || t.Deleted {
-		return Subscription{}, fmt.Errorf("%w: tenant %q", ErrNotFound, s.Tenant)
-	}
 	next := s.clone()
 	next.SetMatching(slices.Clone(s.Topics()), maps.Clone(s.Match()))
-	if err := checkSubscription(&next); err != nil {
+	if err := firstError(checkSubscription(&next), r.checkNameLocked(&next)); err != nil {
 		return Subscription{}, err
 	}
 	next.Lane, next.Created, next.Revision, next.Deleted = uint32(len(r.subscriptions)), createdNow(), 0, false
@@ -295,7 +338,15 @@ func (r *Registry) editedLocked(now *subscriptionRecord, s Subscription) (Subscr
 	if len(s.Versions) > 0 && (!slices.Equal(s.Topics(), now.Topics()) || !maps.Equal(s.Match(), now.Match())) {
 		next.Versions = append(next.Versions, Version{Topics: slices.Clone(s.Topics()), Match: maps.Clone(s.Match()), Active: true})
 	}
-	return next, checkSubscription(&next)
+	return next, firstError(checkSubscription(&next), r.checkNameLocked(&next))
+}
+
+// checkNameLocked refuses a name that another subscription of the tenant has.
+func (r *Registry) checkNameLocked(s *Subscription) error {
+	if id := r.byName[subscriptionName{s.Tenant, s.Name}]; s.Name != "" && id != "" && id != s.ID {
+		return &FieldError{"name", "is that of " + id}
+	}
+	return nil
 }
 
 // deletedLocked leaves a tombstone: what it matched, without secrets.

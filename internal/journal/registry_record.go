@@ -248,9 +248,25 @@ func (r *Registry) showLocked(key string, rec record) {
 	case *subscriptionRecord:
 		r.subscriptions = place(r.subscriptions, v.Lane, v)
 		r.byID[v.ID] = v
+		r.nameLocked(v)
 		r.revision = max(r.revision, v.Revision)
 	}
 	delete(r.pending, key)
+}
+
+// subscriptionName is a name: they are the tenant's own.
+type subscriptionName struct{ tenant, name string }
+
+// nameLocked makes v what its name stands for, or frees the name.
+func (r *Registry) nameLocked(v *subscriptionRecord) {
+	name := subscriptionName{v.Tenant, v.Name}
+	switch {
+	case v.Name == "":
+	case !v.Deleted:
+		r.byName[name] = v.ID
+	case r.byName[name] == v.ID:
+		delete(r.byName, name)
+	}
 }
 
 // place sets s[i], growing s.

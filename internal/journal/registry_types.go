@@ -52,7 +52,8 @@ type Subscription struct {
 	ID       string            `json:"id"`   // sub_...
 	Lane     uint32            `json:"lane"` // dense, given by the registry
 	Tenant   string            `json:"tenant"`
-	URL      string            `json:"url"` // stored encrypted: its path may be a credential
+	Name     string            `json:"name,omitempty"` // what files know it by: unique in the tenant; once given, cannot be changed
+	URL      string            `json:"url"`            // stored encrypted: its path may be a credential
 	Limits   Limits            `json:"limits"`
 	Order    string            `json:"order,omitempty"`    // OrderAll, OrderKey; "" is none; cannot be changed
 	OnDead   string            `json:"on_dead,omitempty"`  // OnDeadStop; "" is to go on

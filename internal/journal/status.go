@@ -16,13 +16,14 @@ const (
 func (j *Journal) Status() Status {
 	s := Status{Epoch: j.epoch, MaxBytes: j.opt.MaxBytes, Sends: j.Blocked()}
 	s.Unflushed, s.UnflushedFor = j.outcomes.unflushed()
-	s.FlushLast, s.Flushes = j.outcomes.lastFlush()
+	s.FlushLast, s.Flushes, s.FlushTime = j.outcomes.lastFlush()
+	s.Packs = j.append.packs.Load()
 	s.Total, s.Free = j.disk.Usage()
 	s.KeyWindow = j.append.tail.keys.reach(time.Now())
 	s.Floor = j.trim.current()
 	s.LastPosition = Position(j.newest.Load())
 	err := j.sizes(&s)
-	s.Err = errors.Join(j.append.trouble.get(), j.outcomes.trouble.get(), err)
+	s.Err = errors.Join(j.lease.held(), j.append.trouble.get(), j.outcomes.trouble.get(), err)
 	return s
 }
 
@@ -33,6 +34,9 @@ func (j *Journal) sizes(s *Status) error {
 	}{{triggersStream, &s.TriggersBytes}, {outcomesStream, &s.OutcomesBytes}, {heldStream, &s.HeldBytes}} {
 		sp, err := j.link.span(context.Background(), of.stream)
 		*of.bytes = sp.bytes
+		if of.stream == triggersStream && sp.first <= sp.last {
+			s.Oldest = sp.oldest
+		}
 		if err != nil {
 			return err
 		}
@@ -52,6 +56,9 @@ func (j *Journal) Starting() error {
 // them wait or for too long, writes get no answer, or the disk is nearly full. It costs little and
 // is meant to be asked before every send.
 func (j *Journal) Blocked() error {
+	if err := j.lease.held(); err != nil {
+		return err
+	}
 	if err := errors.Join(j.outcomes.trouble.get(), j.append.trouble.get()); err != nil {
 		return err
 	}
@@ -64,10 +71,10 @@ func (j *Journal) Blocked() error {
 	return nil
 }
 
-func (o *outcomes) lastFlush() (took time.Duration, flushes uint64) {
+func (o *outcomes) lastFlush() (took time.Duration, flushes uint64, total time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.last, o.flushes
+	return o.last, o.flushes, o.spent
 }
 
 func (t *trimmer) current() Position {

@@ -23,10 +23,10 @@ const (
 
 // streamConfigs splits the room: TRIGGERS half, HELD two fifths, OUTCOMES a tenth. No age limit: it
 // would run on the wall clock. Only bytes are limited, and a full stream refuses.
-func streamConfigs(maxBytes int64) []jetstream.StreamConfig {
+func streamConfigs(maxBytes int64, replicas int) []jetstream.StreamConfig {
 	base := jetstream.StreamConfig{
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, Storage: jetstream.FileStorage,
-		MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxConsumers: -1, MaxMsgSize: -1, Replicas: 1,
+		MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxConsumers: -1, MaxMsgSize: -1, Replicas: replicas,
 		Duplicates:  100 * time.Millisecond, // message ids are not used; a wide window makes starts slow
 		AllowDirect: true,
 	}
@@ -38,10 +38,10 @@ func streamConfigs(maxBytes int64) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{triggers, outcomes, held}
 }
 
-// openStreams creates what is missing and adopts a changed size.
-func openStreams(ctx context.Context, js jetstream.JetStream, maxBytes int64) error {
-	for _, c := range streamConfigs(maxBytes) {
-		if err := openStream(ctx, js, c); err != nil {
+// openStreams creates what is missing and adopts a changed size or number of replicas.
+func (l *link) openStreams(ctx context.Context, maxBytes int64) error {
+	for _, c := range streamConfigs(maxBytes, l.replicas) {
+		if err := openStream(ctx, l.js, c); err != nil {
 			return fmt.Errorf("journal: stream %s: %w", c.Name, err)
 		}
 	}
@@ -58,14 +58,14 @@ func openStream(ctx context.Context, js jetstream.JetStream, want jetstream.Stre
 		return err
 	}
 	info := s.CachedInfo()
-	if info.Config.MaxBytes == want.MaxBytes {
+	if info.Config.MaxBytes == want.MaxBytes && max(info.Config.Replicas, 1) == want.Replicas {
 		return nil
 	}
 	if int64(info.State.Bytes) > want.MaxBytes { // the server would delete to fit
 		return fmt.Errorf("holds %d bytes, cannot be limited to %d: raise the journal's MaxBytes", info.State.Bytes, want.MaxBytes)
 	}
 	changed := info.Config
-	changed.MaxBytes = want.MaxBytes
+	changed.MaxBytes, changed.Replicas = want.MaxBytes, want.Replicas
 	_, err = js.UpdateStream(ctx, changed)
 	return err
 }
@@ -74,6 +74,7 @@ func openStream(ctx context.Context, js jetstream.JetStream, want jetstream.Stre
 type span struct {
 	first, last uint64
 	bytes, max  int64
+	oldest      time.Time // of the first; zero where there is none
 }
 
 // whole is span for a stream in which nothing of ours ever removes a message: a gap is Damage.
@@ -99,7 +100,7 @@ func (l *link) state(ctx context.Context, name string) (s span, deleted int, err
 		return span{}, 0, unanswered(name, err)
 	}
 	info := st.CachedInfo()
-	return span{info.State.FirstSeq, info.State.LastSeq, int64(info.State.Bytes), info.Config.MaxBytes}, info.State.NumDeleted, nil
+	return span{info.State.FirstSeq, info.State.LastSeq, int64(info.State.Bytes), info.Config.MaxBytes, info.State.FirstTime}, info.State.NumDeleted, nil
 }
 
 // Damage is what ErrDamaged stands for: the messages From to To of Stream are missing or cannot be

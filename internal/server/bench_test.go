@@ -15,7 +15,7 @@ func BenchmarkIngest(b *testing.B) {
 	f := &fake{append: func(context.Context, *journal.Trigger) (journal.Receipt, error) {
 		return journal.Receipt{ID: "msg_0000000000000000000000", Position: 1 << 30}, nil
 	}}
-	s := New(Options{Fanout: f, Journal: f, Registry: fakeRegistry{}, Access: &fakeAccess{}, AdminKey: testKey, Metrics: NewMetrics("dev")})
+	s := New(Options{Fanout: f, Journal: f, Registry: fakeRegistry{}, Access: &fakeAccess{}, AdminKey: testKey, Metrics: NewMetrics("dev", 20)})
 	h, payload := s.Handler(), bytes.Repeat([]byte{'x'}, 900)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -101,6 +101,9 @@ func (s *Server) ingestStructured(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
+	if err := s.rate(callerOf(r), 1); err != nil {
+		return err
+	}
 	return s.append(w, r, t)
 }
 
@@ -124,7 +127,7 @@ func (s *Server) ingestBatch(w http.ResponseWriter, r *http.Request) error {
 		}
 		s.stamp(r, ts[i])
 	}
-	receipts, err := s.journal.AppendBatch(r.Context(), ts)
+	receipts, err := s.appendBatch(r, ts)
 	if err != nil {
 		return err
 	}
@@ -133,6 +136,21 @@ func (s *Server) ingestBatch(w http.ResponseWriter, r *http.Request) error {
 		v.Items = append(v.Items, receiptView{one.ID, uint64(one.Position), one.Repeat})
 	}
 	return reply(w, http.StatusAccepted, v)
+}
+
+// appendBatch stores events in the turn of the first one's tenant.
+func (s *Server) appendBatch(r *http.Request, ts []*journal.Trigger) (receipts []journal.Receipt, err error) {
+	if len(ts) == 0 {
+		return s.journal.AppendBatch(r.Context(), ts)
+	}
+	if err := s.rate(callerOf(r), len(ts)); err != nil {
+		return nil, err
+	}
+	err = s.inTurn(r, ts[0], func() (err error) {
+		receipts, err = s.journal.AppendBatch(r.Context(), ts)
+		return err
+	})
+	return receipts, err
 }
 
 // receiptsView answers one event as receiptView does, and a batch by its items.
@@ -280,7 +298,7 @@ func (s *Server) eventTrigger(r *http.Request, e *event, path, key, at string) (
 	e.attributes = append(e.attributes, more...)
 	e.check(o)
 	t := &journal.Trigger{Topic: cmp.Or(path, e.attribute("type")), ContentType: e.contentType, Producer: c.id, Key: key, Payload: e.data, Attributes: e.attributes}
-	if _, test := topic.TestOf(t.Topic); path == "" && (test || !topic.Valid(t.Topic)) {
+	if path == "" && (topic.Own(t.Topic) || !topic.Valid(t.Topic)) {
 		o.bad("type", "must be a topic: "+topic.Rule)
 	}
 	if len(o.problems) > 0 {

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"cmp"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,24 +10,18 @@ import (
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 )
 
-// maxTenantSeries bounds the tenants that have series of their own: the oldest that are not
-// deleted. The others are summed as otherTenants, which no tenant can be called.
-const (
-	maxTenantSeries = 50
-	otherTenants    = "(other)"
-)
-
 // collector reads fan-out and log when metrics are asked for.
 type collector struct {
-	fanout    Fanout
-	journal   Journal
-	registry  Registry
-	saturated *saturation
+	fanout   Fanout
+	journal  Journal
+	registry Registry
+	watcher  *watcher
+	top      *top
 }
 
 // watch adds the state of the parts. Once.
-func (m *Metrics) watch(f Fanout, j Journal, r Registry, s *saturation) {
-	m.registry.MustRegister(&collector{f, j, r, s})
+func (m *Metrics) watch(f Fanout, j Journal, r Registry, w *watcher) {
+	m.registry.MustRegister(&collector{f, j, r, w, m.top})
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -39,11 +31,16 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	accountDesc  = desc("account", "Deliveries of the whole platform by state, removed subscriptions included.", "state")
 	gapDesc      = desc("account_gap", "Offered less the sum of all states: 0, or something was lost.")
-	tenantDesc   = desc("tenant_account", "Deliveries by tenant and state; tenants beyond the first 50 are summed.", "tenant", "state")
 	denialDesc   = desc("denials_total", "Sends denied by policy, by reason.", "reason")
 	jainDesc     = desc("fairness_index", "Jain's index over served/entitled of the last round; alert below 0.9.")
 	shortDesc    = desc("short_changed_tenants", "Tenants that got less than 0.97 of what they were entitled to.")
 	entitledDesc = desc("entitled_tenants", "Tenants in the index.")
+	leastDesc    = desc("fairness_least", "The least served/entitled of a tenant in the last round; page below 0.5.")
+	endsDesc     = desc("ends_total", "What deliveries came to, as the ledger has it, and why.", "result", "reason")
+	rejGapDesc   = desc("rejections_gap", "Denials less what was parked, buried or dropped for them: 0, or something was lost.")
+	openDesc     = desc("lanes_breaker_open", "Lanes whose breaker is not closed.")
+	disabledDesc = desc("lanes_disabled", "Lanes that their endpoint disabled with 410.")
+	nearDesc     = desc("horizon_near", "Waiting deliveries in the last tenth of the horizon.")
 	reserveDesc  = desc("retry_reserve_fill", "The platform's retry reserve, 0 to 1.")
 	slotsDesc    = desc("slots", "Requests that may be in flight.")
 	usedDesc     = desc("slots_used", "Requests in flight.")
@@ -54,8 +51,10 @@ var (
 	cursorDesc   = desc("cursor_position", "The first position of the log that is not decided yet.")
 
 	readyDesc     = desc("journal_ready", "1 if the log takes writes.")
-	flushDesc     = desc("journal_flush_seconds", "Duration of the last flush.")
-	flushesDesc   = desc("journal_flushes_total", "Flushes of outcomes.")
+	flushDesc     = desc("journal_flush_seconds", "Duration of flushes of outcomes.")
+	fsyncsDesc    = desc("journal_fsyncs_total", "Synced writes by stream.", "stream")
+	lagDesc       = desc("journal_lag_seconds", "For how long the oldest trigger that is not decided yet has waited for that.")
+	historyDesc   = desc("journal_history_seconds", "Age of the oldest trigger kept.")
 	unflushedDesc = desc("journal_unflushed", "Outcomes that are not on disk yet.")
 	unflushedFor  = desc("journal_unflushed_seconds", "Age of the oldest of them.")
 	streamDesc    = desc("journal_stream_bytes", "Size of the log by stream.", "stream")
@@ -77,9 +76,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
+	c.watcher.refresh(time.Now())
 	c.platform(emit, count)
 	c.tenants(emit)
-	c.log(emit, count)
+	c.lanes(emit)
+	c.log(out, emit, count)
 }
 
 type emitter func(d *prometheus.Desc, v float64, labels ...string)
@@ -95,52 +96,43 @@ func (c *collector) platform(emit, count emitter) {
 			count(denialDesc, float64(n), engine.Reason(r).String())
 		}
 	}
+	for _, e := range st.Ends {
+		count(endsDesc, float64(e.N), e.Result, e.Reason.String())
+	}
+	emit(rejGapDesc, float64(st.RejectionGap))
 	emit(jainDesc, st.Jain)
+	emit(leastDesc, st.LeastServed)
 	emit(shortDesc, float64(st.ShortChanged))
 	emit(entitledDesc, float64(st.Entitled))
 	emit(reserveDesc, st.Reserve)
 	emit(slotsDesc, float64(st.Slots))
 	emit(usedDesc, float64(st.InFlight))
 	emit(lanesDesc, float64(st.Lanes))
-	emit(saturDesc, float64(c.saturated.count()))
+	emit(openDesc, float64(st.Open))
+	emit(disabledDesc, float64(st.Disabled))
+	emit(saturDesc, float64(c.watcher.saturated.count()))
 	emit(waitingDesc, float64(st.Waiting))
-	emit(eligibleDesc, st.OldestEligible.Seconds())
+	emit(nearDesc, float64(st.Near))
+	emit(eligibleDesc, max(st.OldestEligible, c.watcher.lag()).Seconds())
 	emit(cursorDesc, float64(st.Cursor))
 }
 
-func (c *collector) tenants(emit emitter) {
-	all := c.fanout.Tenants()
-	slices.SortFunc(all, func(a, b fanout.TenantStatus) int { return cmp.Compare(a.Tenant, b.Tenant) })
-	var rest engine.Counters
-	shown, summed := 0, false
-	for i := range all {
-		t, known := c.registry.Tenant(all[i].TenantID)
-		if shown == maxTenantSeries || !known || t.Deleted {
-			rest, summed = rest.Plus(all[i].Counters), true
-			continue
-		}
-		shown++
-		for state, n := range states(all[i].Counters) {
-			emit(tenantDesc, float64(n), all[i].TenantID, state)
-		}
-	}
-	if !summed {
-		return
-	}
-	for state, n := range states(rest) {
-		emit(tenantDesc, float64(n), otherTenants, state)
-	}
-}
-
-func (c *collector) log(emit, count emitter) {
+func (c *collector) log(out chan<- prometheus.Metric, emit, count emitter) {
 	st := c.journal.Status()
 	ready := 0.0
 	if st.Err == nil {
 		ready = 1
 	}
 	emit(readyDesc, ready)
-	emit(flushDesc, st.FlushLast.Seconds())
-	count(flushesDesc, float64(st.Flushes))
+	out <- prometheus.MustNewConstSummary(flushDesc, st.Flushes, st.FlushTime.Seconds(), nil)
+	count(fsyncsDesc, float64(st.Packs), "triggers")
+	count(fsyncsDesc, float64(st.Flushes), "outcomes")
+	emit(lagDesc, c.watcher.lag().Seconds())
+	if !st.Oldest.IsZero() {
+		emit(historyDesc, time.Since(st.Oldest).Seconds())
+	} else {
+		emit(historyDesc, 0)
+	}
 	emit(unflushedDesc, float64(st.Unflushed))
 	emit(unflushedFor, st.UnflushedFor.Seconds())
 	emit(streamDesc, float64(st.TriggersBytes), "triggers")
@@ -175,7 +167,7 @@ type saturation struct {
 const saturatedFor = 30 * time.Second
 
 // sample takes in the lanes as they are at now.
-func (s *saturation) sample(now time.Time, lanes []fanout.LaneStatus) {
+func (s *saturation) sample(now time.Time, lanes []fanout.LaneFigures) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	high := make(map[engine.LaneID]time.Time)

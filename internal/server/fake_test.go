@@ -25,6 +25,7 @@ type fake struct {
 	write    error // of every change of the registry
 	over     map[string]time.Duration
 	lanes    []fanout.LaneStatus
+	figure   []fanout.LaneFigures
 	all      []fanout.TenantStatus
 	stats    fanout.Stats
 
@@ -64,12 +65,22 @@ func (f *fake) DeleteTenant(context.Context, string) error { return f.write }
 func (f *fake) PutSubscription(_ context.Context, s journal.Subscription) (journal.Subscription, error) {
 	return s, f.write
 }
-func (f *fake) DeleteSubscription(context.Context, string) error { return f.write }
-func (f *fake) Lanes() []fanout.LaneStatus                       { return f.lanes }
+func (f *fake) CheckTenant(journal.Tenant) error                          { return nil }
+func (f *fake) CheckSubscription(journal.Subscription, string, int) error { return nil }
+func (f *fake) DeleteSubscription(context.Context, string) error          { return f.write }
+func (f *fake) Lanes() []fanout.LaneStatus                                { return f.lanes }
 func (f *fake) Lane(string) (fanout.LaneStatus, bool) {
 	panic("a value that quotes https://h.test/SECRETPATH")
 }
-func (f *fake) Tenants() []fanout.TenantStatus           { return f.all }
+func (f *fake) Tenants() []fanout.TenantStatus { return f.all }
+func (f *fake) Figures() ([]fanout.LaneFigures, engine.Counters) {
+	var sum engine.Counters
+	for i := range f.figure {
+		sum = sum.Plus(f.figure[i].Counters)
+	}
+	return f.figure, sum
+}
+func (f *fake) LookNear() error                          { return nil }
 func (f *fake) Stats() fanout.Stats                      { return f.stats }
 func (f *fake) Pressure(id string) (time.Duration, bool) { d, over := f.over[id]; return d, over }
 func (f *fake) Ready() error                             { return f.ready }
@@ -82,6 +93,9 @@ func (fakeRegistry) Tenant(id string) (journal.Tenant, bool) {
 	return journal.Tenant{ID: id}, id == "acme" || id == "beta"
 }
 func (fakeRegistry) Subscriptions() []journal.Subscription { return nil }
+func (fakeRegistry) Named(string, string) (journal.Subscription, bool) {
+	return journal.Subscription{}, false
+}
 func (fakeRegistry) Subscription(id string) (journal.Subscription, bool) {
 	return journal.Subscription{ID: id, Tenant: "acme"}, true
 }

@@ -39,6 +39,9 @@ func (s *Server) ingestOne(w http.ResponseWriter, r *http.Request, name string) 
 	if err != nil {
 		return err
 	}
+	if err := s.rate(callerOf(r), 1); err != nil {
+		return err
+	}
 	if t.Payload, err = readBody(w, r, s.maxBody, s.pace); err != nil {
 		return err
 	}
@@ -48,7 +51,11 @@ func (s *Server) ingestOne(w http.ResponseWriter, r *http.Request, name string) 
 // append stores one and answers 202.
 func (s *Server) append(w http.ResponseWriter, r *http.Request, t *journal.Trigger) error {
 	s.stamp(r, t)
-	receipt, err := s.journal.Append(r.Context(), t)
+	var receipt journal.Receipt
+	err := s.inTurn(r, t, func() (err error) {
+		receipt, err = s.journal.Append(r.Context(), t)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -128,8 +135,8 @@ func checkTopic(name string) error {
 	if !topic.Valid(name) {
 		return refuse(invalid, "topic", "must be "+topic.Rule)
 	}
-	if _, test := topic.TestOf(name); test {
-		return refuse(invalid, "topic", "must not be one of a test trigger: post to the subscription's /test")
+	if topic.Own(name) {
+		return refuse(invalid, "topic", "must not begin with fairlane., which is the service's own; a test trigger is made by the subscription's /test")
 	}
 	return nil
 }
@@ -240,6 +247,7 @@ func (s *Server) pressure(a journal.Audience) error {
 	if len(a.Tenants) == 0 {
 		return nil
 	}
+	s.metrics.refused(a.Tenants)
 	p := refuse(overQuota, "Fairlane-Tenant", "has more parked and dead than its quota; nothing was stored")
 	p.retryIn = max(soonest, time.Second)
 	return p

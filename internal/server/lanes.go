@@ -49,6 +49,9 @@ type laneView struct {
 	Stopped      int     `json:"stopped,omitempty"` // queues of an ordered lane behind a dead letter
 	MeanSlotMS   float64 `json:"mean_slot_ms"`
 	P99MS        float64 `json:"p99_ms"` // of successes
+
+	Recommended       int    `json:"recommended_cap,omitempty"` // by Little's law; absent: too little was measured
+	RecommendedReason string `json:"recommended_cap_reason"`
 }
 
 var phases = map[breaker.Phase]string{breaker.Closed: "closed", breaker.Open: "open", breaker.HalfOpen: "half-open"}
@@ -58,6 +61,7 @@ func viewLane(l *fanout.LaneStatus) laneView {
 		Subscription: l.Subscription, Tenant: l.TenantID, Host: l.HostName, Rate: l.Rate, Burst: l.Burst,
 		Remaining: l.Tokens, Cap: l.Cap, Account: viewAccount(l.Counters), Breaker: phases[l.Breaker],
 		Paused: l.Paused, Disabled: l.Disabled, Ramp: l.Ramp, Stopped: l.Stopped, MeanSlotMS: milli(l.MeanSlot), P99MS: milli(l.P99),
+		Recommended: l.Advice.Cap, RecommendedReason: l.Advice.Why,
 	}
 	if l.Rate == "unlimited" {
 		v.Burst, v.Remaining = 0, -1

@@ -15,7 +15,7 @@ import (
 )
 
 // Metrics counts what happens and, when asked, reads the state of the parts. Its labels are
-// bounded: kinds and reasons are closed sets, tenants at most maxTenantSeries. Safe for
+// bounded: kinds and reasons are closed sets, lanes and tenants those of top. Safe for
 // concurrent use.
 type Metrics struct {
 	registry   *prometheus.Registry
@@ -27,12 +27,15 @@ type Metrics struct {
 	deliveries *prometheus.CounterVec
 	attempt    prometheus.Histogram
 	latency    prometheus.Histogram
+	top        *top
 }
 
-// NewMetrics returns metrics in a registry of their own.
-func NewMetrics(version string) *Metrics {
+// NewMetrics returns metrics in a registry of their own. The first k lanes and tenants, by each ranking, have
+// series of their own.
+func NewMetrics(version string, k int) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
+		top:      newTop(k),
 		ingest:   counters("ingest_requests_total", "Posts of triggers answered, by class of status.", "status"),
 		attempts: counters("attempts_total", "Attempts that ended, by class of the answer, by what decided (status, timeout, dns, ...), retries apart.",
 			"class", "reason", "retry"),
@@ -45,6 +48,7 @@ func NewMetrics(version string) *Metrics {
 	}
 	m.registry.MustRegister(m.ingest, m.attempts, m.unsent, m.deliveries, m.ingestTime, m.attempt, m.latency,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.top.collectors()...)
 	for _, class := range []string{"2xx", "4xx", "5xx"} {
 		m.ingest.WithLabelValues(class)
 	}
@@ -86,6 +90,7 @@ func (m *Metrics) Attempted(a fanout.Attempted) {
 		m.unsent.WithLabelValues(a.Outcome.Reason).Inc()
 	}
 	m.deliveries.WithLabelValues(verdicts[a.Verdict], reasonLabel(a.Reason)).Inc()
+	m.top.attempted(&a)
 	if a.Outcome.Took > 0 {
 		m.attempt.Observe(a.Outcome.Took.Seconds())
 	}
@@ -110,6 +115,13 @@ func statusClass(status int) string {
 		return "none"
 	}
 	return string('0'+byte(status/100)) + "xx"
+}
+
+// refused counts a post that the backlog of all its tenants refused. Without metrics it does nothing.
+func (m *Metrics) refused(tenants []string) {
+	if m != nil {
+		m.top.refused(tenants)
+	}
 }
 
 // posted counts the answer of a post of triggers. Without metrics it does nothing.

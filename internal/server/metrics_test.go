@@ -2,6 +2,10 @@ package server
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/delivery"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
@@ -61,6 +66,10 @@ func TestMetricsSayWhatHappened(t *testing.T) {
 		`fairlane_account{state="parked"}`:                                                   "5",
 		`fairlane_account{state="in_flight"}`:                                                "0",
 		`fairlane_account_gap`:                                                               "0",
+		`fairlane_rejections_gap`:                                                            "0",
+		`fairlane_ends_total{reason="rejected",result="dead"}`:                               "5",
+		`fairlane_ends_total{reason="none",result="delivered"}`:                              "5",
+		`fairlane_fairness_least`:                                                            "1",
 		`fairlane_tenant_account{state="delivered",tenant="acme"}`:                           "5",
 		`fairlane_tenant_account{state="parked",tenant="beta"}`:                              "5",
 		`fairlane_lanes`:                   "3",
@@ -77,13 +86,13 @@ func TestMetricsSayWhatHappened(t *testing.T) {
 			t.Errorf("%s is %s, want %s", series, got, want)
 		}
 	}
-	for _, positive := range []string{"journal_flush_seconds", "journal_flushes_total", "journal_max_bytes", "journal_last_position",
+	for _, positive := range []string{"journal_flush_seconds_sum", `journal_fsyncs_total{stream="triggers"}`, `journal_fsyncs_total{stream="outcomes"}`, "journal_history_seconds", "journal_max_bytes", "journal_last_position",
 		`journal_stream_bytes{stream="triggers"}`, "disk_free_bytes", "disk_total_bytes"} {
 		if v := value(t, text, "fairlane_"+positive); v == "0" || v == "" {
 			t.Errorf("%s is %q", positive, v)
 		}
 	}
-	for _, there := range []string{"journal_unflushed", "journal_unflushed_seconds", "journal_floor_position", "idempotency_window_seconds", "cursor_position", "waiting_references"} {
+	for _, there := range []string{"journal_unflushed", "journal_unflushed_seconds", "journal_floor_position", "idempotency_window_seconds", "cursor_position", "journal_lag_seconds", "horizon_near", "lanes_disabled", "waiting_references"} {
 		value(t, text, "fairlane_"+there)
 	}
 	if !strings.Contains(text, "fairlane_denials_total{reason=") {
@@ -98,8 +107,8 @@ func TestMetricsAreOpenOnlyWhereConfigured(t *testing.T) {
 }
 
 func TestMetricNamesAreWellFormed(t *testing.T) {
-	m := NewMetrics("dev")
-	m.watch(&fake{}, &fake{}, fakeRegistry{}, &saturation{})
+	m := NewMetrics("dev", 3)
+	m.watch(&fake{}, &fake{}, fakeRegistry{}, newWatcher(&fake{}, &fake{}, m.top))
 	m.Attempted(fanout.Attempted{Verdict: engine.Done})
 	problems, err := testutil.GatherAndLint(m.registry)
 	if err != nil {
@@ -112,68 +121,154 @@ func TestMetricNamesAreWellFormed(t *testing.T) {
 	}
 }
 
-// halfDeleted is a registry in which every tenant with an odd number is deleted.
-type halfDeleted struct{ fakeRegistry }
+// fleet is so many lanes, four a tenant, with every measure rising with the number.
+func fleet(n int) *fake {
+	f := &fake{}
+	for i := range n {
+		c := engine.Counters{Offered: 3, Delivered: 2, InFlight: 1}
+		f.figure = append(f.figure, fanout.LaneFigures{
+			LaneView:     engine.LaneView{Lane: engine.LaneID(i), Tenant: engine.TenantID(i / 4), Counters: c, Cap: 16, Offered: float64(i + 1)},
+			Subscription: fmt.Sprintf("sub_%022d", i), TenantID: fmt.Sprint("t", i/4), Denied: uint64(i),
+		})
+		if i%4 == 0 {
+			f.all = append(f.all, fanout.TenantStatus{TenantView: engine.TenantView{Tenant: engine.TenantID(i / 4), Nominal: 1}, TenantID: fmt.Sprint("t", i/4)})
+		}
+		f.all[i/4].Counters = f.all[i/4].Counters.Plus(c)
+	}
+	return f
+}
 
-func (halfDeleted) Tenant(id string) (journal.Tenant, bool) {
-	return journal.Tenant{ID: id, Deleted: strings.ContainsAny(id[len(id)-1:], "13579")}, true
+// everyTenant is a registry in which all are there but those named.
+type everyTenant struct {
+	fakeRegistry
+	deleted string
+}
+
+func (r everyTenant) Tenant(id string) (journal.Tenant, bool) {
+	return journal.Tenant{ID: id, Deleted: id == r.deleted}, true
+}
+
+// scrapeOf is what /metrics says of f.
+func scrapeOf(t *testing.T, m *Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.handler.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
+}
+
+// watching is metrics of f with the first k.
+func watching(f *fake, r Registry, k int) (*Metrics, *watcher) {
+	m := NewMetrics("dev", k)
+	w := newWatcher(f, f, m.top)
+	m.watch(f, f, r, w)
+	return m, w
 }
 
 // Field case 84.
-func TestSeriesByTenantAreBounded(t *testing.T) {
-	f := &fake{}
-	for i := range 500 {
-		f.all = append(f.all, fanout.TenantStatus{TenantView: engine.TenantView{Tenant: engine.TenantID(499 - i)}, TenantID: fmt.Sprint("t", 499-i), Counters: engine.Counters{Offered: 2, Delivered: 2}})
+func TestSeriesAreBoundedWithFiftyThousandLanes(t *testing.T) {
+	f := fleet(50_000)
+	m, w := watching(f, everyTenant{}, defaultTop)
+	w.sample(time.Now())
+	for i := range f.figure { // every lane sends, every tenant is refused, every status comes
+		l := &f.figure[i]
+		m.Attempted(fanout.Attempted{Subscription: l.Subscription, Tenant: l.TenantID, Number: 1, Waited: 1, Verdict: engine.Done,
+			Outcome: delivery.Outcome{Sent: true, Status: 100 + i%900, Reason: delivery.ReasonStatus, Took: 1}})
+		m.refused([]string{l.TenantID})
 	}
-	m := NewMetrics("dev")
-	m.watch(f, f, halfDeleted{}, &saturation{})
-	families, err := m.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
+	text := scrapeOf(t, m)
+	if len(text) > 2_000_000 {
+		t.Errorf("/metrics has %d bytes", len(text))
 	}
-	byTenant := map[string]float64{}
-	for _, family := range families {
-		if family.GetName() != "fairlane_tenant_account" {
-			continue
+	lanes := strings.Count(text, "\nfairlane_lane_cap{")
+	if lanes < defaultTop || lanes > 3*defaultTop {
+		t.Errorf("%d lanes have series", lanes)
+	}
+	for series, want := range map[string]string{
+		`fairlane_lane_account{state="delivered",subscription="(other)",tenant="(other)"}`: fmt.Sprint(2 * (50_000 - lanes)),
+		`fairlane_lane_cap{subscription="sub_0000000000000000049999",tenant="t12499"}`:     "16",
+	} {
+		if got := value(t, text, series); got != want {
+			t.Errorf("%s is %s, want %s", series, got, want)
 		}
-		for _, series := range family.GetMetric() {
-			labels := map[string]string{}
-			for _, l := range series.GetLabel() {
-				labels[l.GetName()] = l.GetValue()
-			}
-			if labels["state"] == "delivered" {
-				byTenant[labels["tenant"]] = series.GetGauge().GetValue()
-			}
-		}
 	}
-	if len(byTenant) != maxTenantSeries+1 || byTenant["t0"] != 2 || byTenant["t98"] != 2 || byTenant[otherTenants] != 900 {
-		t.Errorf("%d series: %v", len(byTenant), byTenant)
-	}
-	if validTenantID(otherTenants) {
+	if validTenantID(otherLabel) {
 		t.Error("a tenant may be called like the rest")
+	}
+}
+
+// Field case 84.
+func TestWhoLeavesTheTopLosesItsSeries(t *testing.T) {
+	f := fleet(40)
+	m, w := watching(f, everyTenant{deleted: "t9"}, 2)
+	w.sample(time.Now())
+	last := f.figure[39]
+	attempt := func() {
+		m.Attempted(fanout.Attempted{Subscription: last.Subscription, Tenant: last.TenantID, Outcome: delivery.Outcome{Sent: true, Status: 200}})
+	}
+	attempt()
+	own := `fairlane_lane_attempts_total{class="2xx",subscription="` + last.Subscription + `",tenant="t9"} `
+	rest := `fairlane_lane_attempts_total{class="2xx",subscription="(other)",tenant="(other)"} `
+	if text := scrapeOf(t, m); !strings.Contains(text, own+"1\n") || strings.Contains(text, `fairlane_tenant_account{state="offered",tenant="t9"}`) {
+		t.Error("a top lane has no series, or a deleted tenant has some")
+	}
+	f.figure, f.all = f.figure[:36], f.all[:9] // it was deleted
+	w.sample(time.Now())
+	attempt() // and one that was in flight ends
+	if text := scrapeOf(t, m); strings.Contains(text, last.Subscription) || !strings.Contains(text, rest+"1\n") || strings.Contains(text, `"t9"`) {
+		t.Error("who is gone still has series")
+	}
+	if len(m.top.lanes) > 6 || len(m.top.ten) != 9 {
+		t.Errorf("%d lanes, %d tenants are remembered", len(m.top.lanes), len(m.top.ten))
+	}
+}
+
+// Field case 86.
+func TestLagTellsForHowLongTheReaderHasStood(t *testing.T) {
+	t0, s := time.Unix(1000, 0), time.Second
+	var b behind
+	b.note(t0, 10, 11)
+	if got := b.lag(t0.Add(s), 11); got != 0 {
+		t.Errorf("with nothing undecided: %v", got)
+	}
+	b.note(t0.Add(1*s), 20, 11)
+	b.note(t0.Add(2*s), 30, 11)
+	for _, c := range []struct {
+		at     time.Duration
+		cursor journal.Position
+		want   time.Duration
+	}{{5 * s, 11, 4 * s}, {5 * s, 20, 4 * s}, {5 * s, 21, 3 * s}, {60 * s, 30, 58 * s}, {60 * s, 31, 0}} {
+		if got := b.lag(t0.Add(c.at), c.cursor); got != c.want {
+			t.Errorf("at %v with the reader at %d: %v, want %v", c.at, c.cursor, got, c.want)
+		}
+	}
+	for i := range 1000 { // it stands still: what is remembered is bounded, and the oldest is kept
+		b.note(t0.Add(time.Duration(100+i)*s), journal.Position(100+i), 31)
+	}
+	if got := b.lag(t0.Add(1100*s), 31); got != 1000*s || len(b.marks) > mostMarks {
+		t.Errorf("%v, %d marks", got, len(b.marks))
 	}
 }
 
 func TestSaturationCountsLanesHighFor30Seconds(t *testing.T) {
 	var s saturation
 	t0 := time.Unix(0, 0)
-	lane := func(id engine.LaneID, inFlight uint64, limit int) fanout.LaneStatus {
-		return fanout.LaneStatus{LaneView: engine.LaneView{Lane: id, Cap: limit, Counters: engine.Counters{InFlight: inFlight}}}
+	lane := func(id engine.LaneID, inFlight uint64, limit int) fanout.LaneFigures {
+		return fanout.LaneFigures{LaneView: engine.LaneView{Lane: id, Cap: limit, Counters: engine.Counters{InFlight: inFlight}}}
 	}
 	high, edge, paused := lane(1, 9, 10), lane(2, 8, 10), lane(3, 0, 0)
 	for _, step := range []struct {
 		at    time.Duration
-		lanes []fanout.LaneStatus
+		lanes []fanout.LaneFigures
 		want  int
 	}{
-		{0, []fanout.LaneStatus{high, edge, paused}, 0},
-		{29 * time.Second, []fanout.LaneStatus{high, edge, paused}, 0},
-		{30 * time.Second, []fanout.LaneStatus{high, edge, paused}, 1},
-		{35 * time.Second, []fanout.LaneStatus{lane(1, 8, 10)}, 0},
-		{40 * time.Second, []fanout.LaneStatus{high}, 0},
-		{69 * time.Second, []fanout.LaneStatus{high}, 0},
-		{70 * time.Second, []fanout.LaneStatus{high, lane(4, 100, 100)}, 1},
-		{100 * time.Second, []fanout.LaneStatus{high, lane(4, 100, 100)}, 2},
+		{0, []fanout.LaneFigures{high, edge, paused}, 0},
+		{29 * time.Second, []fanout.LaneFigures{high, edge, paused}, 0},
+		{30 * time.Second, []fanout.LaneFigures{high, edge, paused}, 1},
+		{35 * time.Second, []fanout.LaneFigures{lane(1, 8, 10)}, 0},
+		{40 * time.Second, []fanout.LaneFigures{high}, 0},
+		{69 * time.Second, []fanout.LaneFigures{high}, 0},
+		{70 * time.Second, []fanout.LaneFigures{high, lane(4, 100, 100)}, 1},
+		{100 * time.Second, []fanout.LaneFigures{high, lane(4, 100, 100)}, 2},
 		{101 * time.Second, nil, 0},
 	} {
 		s.sample(t0.Add(step.at), step.lanes)
@@ -181,4 +276,25 @@ func TestSaturationCountsLanesHighFor30Seconds(t *testing.T) {
 			t.Errorf("at %v: %d, want %d", step.at, got, step.want)
 		}
 	}
+}
+
+// number is a series' value in a scrape; 0 where there is none.
+func number(text, series string) (v float64) {
+	for line := range strings.SplitSeq(text, "\n") {
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
+			v, _ = strconv.ParseFloat(rest, 64)
+		}
+	}
+	return v
+}
+
+// answerWhen answers 200 when it is released.
+func answerWhen(release <-chan struct{}) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
 }

@@ -31,10 +31,15 @@ type object struct {
 
 // readObject reads the request's body. patch is for PATCH (JSON merge patch, RFC 7396).
 func (s *Server) readObject(w http.ResponseWriter, r *http.Request, patch bool) (*object, error) {
+	return s.readSized(w, r, patch, maxJSON)
+}
+
+// readSized is readObject of at most that many bytes.
+func (s *Server) readSized(w http.ResponseWriter, r *http.Request, patch bool, most int) (*object, error) {
 	if err := checkJSONHeaders(r, patch); err != nil {
 		return nil, err
 	}
-	data, err := readBody(w, r, maxJSON, s.pace)
+	data, err := readBody(w, r, most, s.pace)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +115,7 @@ func (o *object) add(name string, value json.RawMessage) {
 }
 
 func (o *object) bad(name, rule string) {
-	o.problems = append(o.problems, fieldRule{o.path + clip(name), rule})
+	o.problems = append(o.problems, fieldRule{strings.TrimSuffix(o.path+clip(name), "."), rule})
 }
 
 // clip bounds a name that the caller chose, for the answer.

@@ -54,9 +54,9 @@ func (rt *route) operation(types schemas) doc {
 		op["security"] = []doc{{"key": []string{}}}
 		op["description"] = "For keys of the roles " + rt.may.String() + "."
 	}
-	switch {
-	case rt.in == nil:
-	case rt.in == payload{}:
+	switch rt.in {
+	case nil:
+	case payload{}:
 		op["requestBody"] = doc{"content": doc{"*/*": doc{"schema": doc{}}}}
 	default:
 		media := "application/json"
@@ -137,6 +137,8 @@ func (c schemas) of(t reflect.Type) doc {
 	switch t.Kind() {
 	case reflect.Pointer:
 		return c.of(t.Elem())
+	case reflect.Interface:
+		return doc{}
 	case reflect.Bool:
 		return doc{"type": "boolean"}
 	case reflect.String:

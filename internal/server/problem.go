@@ -34,6 +34,8 @@ const (
 	unknownTenant    code = "unknown-tenant"
 	keyConflict      code = "idempotency-key-conflict"
 	overQuota        code = "over-quota"
+	overInbound      code = "over-inbound-rate"
+	busy             code = "busy"
 	internal         code = "internal"
 	unavailable      code = "unavailable"
 	full             code = "full"
@@ -60,6 +62,8 @@ var table = map[code]struct {
 	unknownTenant:    {http.StatusUnprocessableEntity, "The tenant does not exist"},
 	keyConflict:      {http.StatusUnprocessableEntity, "The idempotency key was used for another request"},
 	overQuota:        {http.StatusTooManyRequests, "The tenant's backlog is over its quota"},
+	overInbound:      {http.StatusTooManyRequests, "The tenant posts faster than its tier allows"},
+	busy:             {http.StatusServiceUnavailable, "Too many posts wait"},
 	internal:         {http.StatusInternalServerError, "The service failed"},
 	unavailable:      {http.StatusServiceUnavailable, "The log does not answer"},
 	full:             {http.StatusServiceUnavailable, "The log or its disk is full"},

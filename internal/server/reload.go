@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/fairlane-dev/fairlane/internal/fanout"
@@ -20,6 +21,9 @@ var fixed = []struct {
 	{"server.max_body", func(a, b *Config) bool { return a.MaxBody == b.MaxBody }},
 	{"server.open_metrics", func(a, b *Config) bool { return a.OpenMetrics == b.OpenMetrics }},
 	{"server.frames", func(a, b *Config) bool { return slices.Equal(a.Frames, b.Frames) }},
+	{"nats.", func(a, b *Config) bool { return reflect.DeepEqual(a.Cluster, b.Cluster) }},
+	{"server.metrics_top", func(a, b *Config) bool { return a.MetricsTop == b.MetricsTop }},
+	{"server.operator", func(a, b *Config) bool { return a.Operator == b.Operator }},
 	{"data.dir", func(a, b *Config) bool { return a.Dir == b.Dir }},
 	{"data.max_bytes", func(a, b *Config) bool { return a.MaxBytes == b.MaxBytes }},
 	{"data.ballast", func(a, b *Config) bool { return a.Ballast == b.Ballast }},
@@ -51,7 +55,9 @@ func (r *Running) Reload(c Config) (restart []string, err error) {
 		return nil, fmt.Errorf("server: nothing was changed: %w", err)
 	}
 	r.allow(c.Allow)
-	r.server.tiers.Store(&c.Tiers)
+	if err := r.server.setTiers(c.Tiers); err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
 	r.config.Engine, r.config.Profile, r.config.Tiers, r.config.KeepDead, r.config.Envelopes, r.config.Allow =
 		c.Engine, c.Profile, c.Tiers, c.KeepDead, c.Envelopes, c.Allow
 	return restart, nil

@@ -65,6 +65,7 @@ var rights = map[string]string{
 	"POST /v1/subscriptions/{id}/test":             "at",
 	"GET /v1/subscriptions/{id}/parked":            "at",
 	"GET /v1/subscriptions/{id}/deliveries":        "at",
+	"POST /v1/apply":                               "a",
 	"GET /v1/dead":                                 "at",
 	"POST /v1/dead/purge":                          "at",
 	"GET /v1/subscriptions/{id}/dead":              "at",

@@ -82,6 +82,8 @@ var routes = []route{
 	{"GET", "/v1/subscriptions/{id}/parked", admin | tenant, 200, []string{"after", "limit", "reason"}, nil, page[parkedView]{}, "List what waits for a subscription", (*Server).listParked},
 	{"GET", "/v1/subscriptions/{id}/deliveries", admin | tenant, 200, []string{"after", "limit", "kind", "reason", "since", "until"}, nil, page[deliveryView]{}, "Read a subscription's ledger", (*Server).listDeliveries},
 
+	{"POST", "/v1/apply", admin, 200, nil, applyIn{}, planView{}, "Create, change and remove tenants and subscriptions, all or none", (*Server).apply},
+
 	{"GET", "/v1/dead", admin | tenant, 200, deadQuery, nil, page[deadView]{}, "List dead letters", (*Server).listDead},
 	{"POST", "/v1/dead/purge", admin | tenant, 200, nil, purgeIn{}, purgeView{}, "Give up dead letters of a selection", (*Server).purgeDead},
 	{"GET", "/v1/subscriptions/{id}/dead", admin | tenant, 200, deadQuery[:5], nil, page[deadView]{}, "List a subscription's dead letters", (*Server).listDeadOf},

@@ -43,6 +43,8 @@ type Config struct {
 	PreviousKeys [][]byte // keys that SecretKey has replaced
 	Ballast      int64    // bytes kept aside for a full disk; 0 is none
 
+	Cluster *journal.Cluster // holds the log; nil: it is embedded
+
 	History  time.Duration // how long settled triggers are kept; 0 means 3 days
 	KeepDead time.Duration // how long dead letters are kept; 0 means 30 days
 
@@ -60,6 +62,9 @@ type Config struct {
 
 	OpenMetrics bool     // GET /metrics without a key
 	Frames      []string // origins that may show a tenant's page in a frame
+	Operator    string   // tenant that hears of events of every tenant; "" is none
+
+	MetricsTop int // lanes and tenants with series of their own, by each ranking; 0 means 20, negative none
 
 	roots *x509.CertPool // tests only: in place of the system's
 }
@@ -79,6 +84,7 @@ func FromFile(c *config.Config) Config {
 		SecretKey:    c.Data.Key(),
 		PreviousKeys: c.Data.PreviousKeys(),
 		Ballast:      c.Data.Ballast,
+		Cluster:      cluster(&c.NATS),
 		History:      max(c.Retention.History, time.Nanosecond), // 0 is none
 		KeepDead:     c.Retention.Dead,
 		Engine:       c.Engine(),
@@ -90,8 +96,20 @@ func FromFile(c *config.Config) Config {
 		ClientCert:   c.Delivery.Cert,
 		ClientKey:    c.Delivery.Key,
 		Envelopes:    envelopes(c),
+		Operator:     c.Server.Operator,
 		OpenMetrics:  c.Server.OpenMetrics,
 		Frames:       c.Server.Frames,
+		MetricsTop:   cmp.Or(int(c.Server.MetricsTop), -1), // 0 is none
+	}
+}
+
+func cluster(n *config.NATS) *journal.Cluster {
+	if len(n.URLs) == 0 {
+		return nil
+	}
+	return &journal.Cluster{
+		URLs: n.URLs, Credentials: n.Credentials, User: n.User, Password: n.Password.Value(),
+		CA: n.CA, Cert: n.Cert, Key: n.Key, Replicas: int(n.Replicas), Few: n.Few,
 	}
 }
 
@@ -109,7 +127,8 @@ func (c Config) linkKey() []byte {
 func tiers(c *config.Config) map[string]fanout.Tier {
 	out := make(map[string]fanout.Tier, len(c.Tiers))
 	for name, t := range c.Tiers {
-		out[name] = fanout.Tier{Name: name, Weight: int(t.Weight), Rate: t.Rate, Burst: t.Burst, Cap: int(t.Cap), Backlog: t.Backlog}
+		out[name] = fanout.Tier{Name: name, Weight: int(t.Weight), Rate: t.Rate, Burst: t.Burst, Cap: int(t.Cap), Backlog: t.Backlog, CapAuto: fanout.CapAuto{Min: int(t.CapAuto.Min), Max: int(t.CapAuto.Max)},
+			Inbound: fanout.Inbound{Rate: t.Inbound.Rate, Burst: t.Inbound.Burst, Share: int(t.Inbound.Share)}}
 	}
 	return out
 }
@@ -145,7 +164,7 @@ type Running struct {
 
 	endWatch context.CancelFunc
 	loops    sync.WaitGroup
-	failed   chan error // the listener's end, if Stop did not cause it
+	failed   chan error // the listener's end, if Stop did not cause it, or the journal's
 	stopOnce sync.Once
 	stopErr  error
 }
@@ -161,7 +180,7 @@ func Start(ctx context.Context, c Config) (*Running, error) {
 	if _, err := os.Stat(c.Dir); c.AdminKey == "" && errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoAdmin // before a directory is made that is of no use
 	}
-	r := &Running{config: c, log: c.Logger, failed: make(chan error, 1)}
+	r := &Running{config: c, log: c.Logger, failed: make(chan error, 2)}
 	if err := r.start(ctx); err != nil {
 		return nil, errors.Join(err, r.undo())
 	}
@@ -172,6 +191,7 @@ func (c Config) withDefaults() Config {
 	c.Listen = cmp.Or(c.Listen, ":8080")
 	c.Version = cmp.Or(c.Version, "dev")
 	c.StopGrace = cmp.Or(c.StopGrace, 20*time.Second)
+	c.MetricsTop = max(cmp.Or(c.MetricsTop, defaultTop), 0)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -187,7 +207,7 @@ func (r *Running) start(ctx context.Context) (err error) {
 		return err
 	}
 	r.journal, err = journal.Open(ctx, journal.Options{
-		Dir: c.Dir, MaxBytes: c.MaxBytes, MaxBody: c.MaxBody, SecretKey: c.SecretKey, Ballast: c.Ballast, Logger: c.Logger, History: c.History,
+		Dir: c.Dir, Cluster: c.Cluster, MaxBytes: c.MaxBytes, MaxBody: c.MaxBody, SecretKey: c.SecretKey, Ballast: c.Ballast, Logger: c.Logger, History: c.History,
 		Previous: c.PreviousKeys,
 	})
 	if err != nil {
@@ -202,7 +222,7 @@ func (r *Running) start(ctx context.Context) (err error) {
 		}
 	}
 	r.allow(c.Allow)
-	metrics := NewMetrics(c.Version)
+	metrics := NewMetrics(c.Version, c.MetricsTop)
 	r.fanout, err = fanout.Start(ctx, fanout.Options{
 		Journal: r.journal, Sender: r.sender, Logger: c.Logger, Engine: c.Engine, Profile: c.Profile, Tiers: c.Tiers, KeepDead: c.KeepDead, Envelopes: c.Envelopes,
 		Observe: fanout.Observer{Attempt: both(metrics.Attempted, c.Observe.Attempt)},
@@ -271,9 +291,17 @@ func (r *Running) serve(m *Metrics) {
 	})
 	watch, end := context.WithCancel(context.Background())
 	r.endWatch = end
-	s := &saturation{}
-	m.watch(r.fanout, r.journal, r.journal.Registry(), s)
-	r.loops.Go(func() { watchLanes(watch, r.fanout, s) })
+	w := newWatcher(r.fanout, r.journal, m.top)
+	w.seen = newEvents(r.config.Operator, r.journal, r.log).look
+	m.watch(r.fanout, r.journal, r.journal.Registry(), w)
+	r.loops.Go(func() { w.run(watch, r.log) })
+	r.loops.Go(func() {
+		select {
+		case <-r.journal.Superseded():
+			r.failed <- journal.ErrSuperseded
+		case <-watch.Done():
+		}
+	})
 	r.http = newHTTP(r.server.Handler(), r.log)
 	r.loops.Go(func() {
 		if err := r.http.Serve(r.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -292,21 +320,6 @@ func newHTTP(h http.Handler, log *slog.Logger) *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
-}
-
-const sampleEvery = 5 * time.Second
-
-func watchLanes(ctx context.Context, f Fanout, s *saturation) {
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case now := <-tick.C:
-			s.sample(now, f.Lanes())
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 
@@ -332,7 +345,8 @@ func (r *Running) Fanout() *fanout.Fanout { return r.fanout }
 // Journal is the durable state, for reports in the same process.
 func (r *Running) Journal() *journal.Journal { return r.journal }
 
-// Failed delivers the error that ended the listener, if Stop did not.
+// Failed delivers the error that ended the listener, if Stop did not, or journal.ErrSuperseded: the service has
+// to be stopped.
 func (r *Running) Failed() <-chan error { return r.failed }
 
 // Stop ends ingest, lets what is in flight finish within StopGrace (or ctx, whichever is

@@ -33,13 +33,17 @@ import (
 type Fanout interface {
 	Dead
 	PutTenant(context.Context, journal.Tenant) (journal.Tenant, error)
+	CheckTenant(journal.Tenant) error
 	DeleteTenant(ctx context.Context, id string) error
 	PutSubscription(context.Context, journal.Subscription) (journal.Subscription, error)
+	CheckSubscription(s journal.Subscription, tier string, siblings int) error
 	DeleteSubscription(ctx context.Context, id string) error
 	Lanes() []fanout.LaneStatus
 	Lane(subscription string) (fanout.LaneStatus, bool)
 	Tenants() []fanout.TenantStatus
 	Stats() fanout.Stats
+	Figures() ([]fanout.LaneFigures, engine.Counters)
+	LookNear() error
 	ParkedOf(subscription string, after journal.Position, limit int, pass func(engine.Reason) bool) ([]fanout.Parked, error)
 	Pressure(tenant string) (retryIn time.Duration, over bool)
 	Ready() error
@@ -61,6 +65,7 @@ type Registry interface {
 	Tenant(id string) (journal.Tenant, bool)
 	Subscriptions() []journal.Subscription
 	Subscription(id string) (journal.Subscription, bool)
+	Named(tenant, name string) (journal.Subscription, bool)
 }
 
 // Options of New. Fanout, Journal, Registry and Access are required.
@@ -93,6 +98,7 @@ type Server struct {
 	key        [sha256.Size]byte
 	tiers      atomic.Pointer[map[string]fanout.Tier]
 	checkURL   func(string) error
+	door       *door
 	maxBody    int
 	pace       pace
 	mux        *http.ServeMux
@@ -121,11 +127,23 @@ func New(o Options) *Server {
 	if len(o.Tiers) == 0 {
 		o.Tiers = map[string]fanout.Tier{"default": {Name: "default"}}
 	}
-	s.tiers.Store(&o.Tiers)
+	s.door = newDoor()
+	if err := s.setTiers(o.Tiers); err != nil {
+		panic("server: Options.Tiers: " + err.Error())
+	}
 	s.document = openAPI(cmp.Or(o.Version, "dev"))
 	s.route(o.Open)
 	s.pages = s.newPages(o)
 	return s
+}
+
+// setTiers puts tiers into force. An error changes nothing.
+func (s *Server) setTiers(tiers map[string]fanout.Tier) error {
+	if err := s.door.setTiers(tiers); err != nil {
+		return err
+	}
+	s.tiers.Store(&tiers)
+	return nil
 }
 
 // Handler is the API, and the pages below /ui.

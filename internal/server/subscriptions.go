@@ -33,6 +33,7 @@ const (
 type subscriptionView struct {
 	ID       string            `json:"id"`
 	Tenant   string            `json:"tenant"`
+	Name     string            `json:"name,omitempty"`
 	URL      string            `json:"url"`
 	Topics   []string          `json:"topics"`
 	Rate     string            `json:"rate,omitempty"`
@@ -55,6 +56,7 @@ type subscriptionView struct {
 
 // subscriptionPatch is what a change of a subscription reads.
 type subscriptionPatch struct {
+	Name     string            `json:"name,omitempty"` // unique in the tenant; can be given once
 	URL      string            `json:"url,omitempty"`
 	Topics   []string          `json:"topics,omitempty"`
 	Rate     string            `json:"rate,omitempty" null:"default" also:"integer"`
@@ -82,7 +84,7 @@ type subscriptionIn struct {
 
 func viewSubscription(s *journal.Subscription) subscriptionView {
 	v := subscriptionView{
-		ID: s.ID, Tenant: s.Tenant, URL: s.URL, Topics: s.Topics(),
+		ID: s.ID, Tenant: s.Tenant, Name: s.Name, URL: s.URL, Topics: s.Topics(),
 		Rate: s.Limits.Rate, Burst: s.Limits.Burst, Cap: s.Limits.Cap, Attempts: s.Limits.Attempts,
 		Match: s.Match(), Lane: s.Group, Order: s.Order, OnLimit: "defer", Outcomes: s.Outcomes, Paused: s.Paused, Disabled: s.Disabled, Created: s.Created,
 		requestsView: viewRequests(&s.Requests),
@@ -269,6 +271,7 @@ func (s *Server) deleteSubscription(w http.ResponseWriter, r *http.Request) erro
 // readSubscription reads the fields that creation and patch share into sub.
 func (s *Server) readSubscription(o *object, sub *journal.Subscription) {
 	l := &sub.Limits
+	o.read("name", nil, parseText(&sub.Name, tenantIDRule, validTenantID))
 	o.read("url", nil, s.parseURL(&sub.URL))
 	readMatching(o, sub)
 	o.read("rate", func() { l.Rate, l.Burst = "", 0 }, parseRate(&l.Rate))

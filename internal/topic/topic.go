@@ -32,6 +32,10 @@ func TestOf(topic string) (subscription string, ok bool) {
 	return strings.CutPrefix(topic, testPrefix)
 }
 
+// Own reports whether a topic or a pattern is of the service's own events, which begin with "fairlane.": no producer
+// may post them, and only patterns that begin so take them.
+func Own(s string) bool { return strings.HasPrefix(s, "fairlane.") }
+
 // Valid reports whether s is a topic that a trigger may carry.
 func Valid(s string) bool { return valid(s, false) }
 

@@ -43,7 +43,6 @@ type subscription struct {
 	Topics   []string `json:"topics"`
 	Paused   bool     `json:"paused"`
 	Disabled string   `json:"disabled"`
-	Timeout  string   `json:"timeout"`
 	Order    string   `json:"order"`
 }
 

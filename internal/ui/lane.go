@@ -2,11 +2,9 @@ package ui
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/fairlane-dev/fairlane/breaker"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
-	"github.com/fairlane-dev/fairlane/plan"
 )
 
 // laneView is the page of one lane.
@@ -23,13 +21,6 @@ type laneView struct {
 	Parked     []parked
 	MoreParked bool
 	Deliveries list[delivery]
-	Advice     advice
-}
-
-// advice is the recommended cap of a lane.
-type advice struct {
-	Cap  int // 0: none
-	Text string
 }
 
 func (u *UI) lane(v *visit) (*view, error) {
@@ -49,7 +40,7 @@ func (u *UI) lane(v *visit) (*view, error) {
 		return nil, err
 	}
 	if status, ok := u.o.Platform.Lane(id); ok {
-		p.fill(&status, u.now().stats.Slots)
+		p.fill(&status)
 	}
 	return &view{page: "lane", Title: "Lane " + id, Nav: "lanes", Data: &p, Frozen: after != ""}, nil
 }
@@ -70,7 +61,7 @@ func (u *UI) parkedOf(v *visit, id string, p *laneView) error {
 	return nil
 }
 
-func (p *laneView) fill(l *fanout.LaneStatus, slots int) {
+func (p *laneView) fill(l *fanout.LaneStatus) {
 	p.Status, p.ComesBack = l, comesBack(l)
 	p.Need, p.Why = need(l)
 	p.Used = percent(float64(l.Counters.InFlight), float64(l.Cap))
@@ -81,31 +72,6 @@ func (p *laneView) fill(l *fanout.LaneStatus, slots int) {
 			p.Probe = "now, or as soon as something waits"
 		}
 	}
-	p.Advice = advise(l, p.Sub.timeout(), slots)
-}
-
-func (s *subscription) timeout() time.Duration {
-	d, _ := time.ParseDuration(s.Timeout)
-	return d // 0: the plan's default
-}
-
-// headroom is what a recommended cap has above the mean in flight.
-const headroom = 4
-
-// advise is Little's law, from what is offered and how long successes take.
-func advise(l *fanout.LaneStatus, timeout time.Duration, slots int) advice {
-	if l.P99 <= 0 || l.Offered <= 0 {
-		return advice{Text: "No recommendation: nothing has been offered and answered lately."}
-	}
-	r, err := plan.Cap(plan.CapInput{Rate: l.Offered, P99: l.P99, Headroom: headroom, Timeout: timeout, Slots: float64(slots)})
-	if err != nil {
-		return advice{Text: "No recommendation: the figures are out of range."}
-	}
-	a := advice{Cap: int(r.Cap)}
-	a.Text = decimal(l.Offered) + " offered a second, answered within " + brief(l.P99) + " (p99 of successes): " +
-		decimal(r.InFlight) + " in flight at once, and " + decimal(headroom) + " spare. If the endpoint hangs, it then holds " +
-		decimal(r.HangsWith) + " of the platform's slots."
-	return a
 }
 
 // and is one more parameter of a query, if it has a value.
