@@ -4,7 +4,7 @@ LINT := bin/golangci-lint
 LINT_VERSION := v2.15.0
 FUZZTIME ?= 30s
 
-.PHONY: help demo pictures build test test-full lint bench torture fuzz tools clean
+.PHONY: help demo pictures shots build test test-full lint bench torture fuzz tools clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,3 +51,7 @@ tools:
 
 clean: ## remove what was built
 	rm -rf bin
+
+shots: tools ## a picture of every page, in both themes, in bin/shots
+	@mkdir -p bin/shots
+	$(GO) test ./internal/ui -count=1 -run EveryPageInChromium -shots $(CURDIR)/bin/shots

@@ -42,6 +42,7 @@ type Server struct {
 	StopGrace   time.Duration // how long requests in flight may finish at a stop
 	MaxBody     int64         // bytes of one trigger's payload
 	OpenMetrics bool          // GET /metrics without a key
+	Frames      []string      // origins that may show a tenant's page in a frame
 	Operator    string        // tenant that hears of events of every tenant; "" is none
 	MetricsTop  int64         // lanes and tenants with series of their own, by each ranking
 }

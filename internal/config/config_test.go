@@ -95,7 +95,7 @@ func TestEveryMistakeIsRefusedWithLineFieldAndRule(t *testing.T) {
 	for _, c := range []struct{ in, line, field, rule string }{
 		{"rate_limt: 3", "1", "rate_limt", "is unknown; known here: capacity, data, delivery, envelopes, nats, retention, server, tiers"},
 		{"limiter: {rate: 10/s}", "1", "limiter", "is unknown"},
-		{"server:\n  listen: \":1\"\n  tiemout: 3s", "3", "server.tiemout", "is unknown; known here: admin_key, listen"},
+		{"server:\n  listen: \":1\"\n  tiemout: 3s", "3", "server.tiemout", "is unknown; known here: admin_key, frames, listen"},
 		{"capacity: {slots: 5}\ncapacity: {slots: 6}", "2", "capacity", "must stand once; it stands in line 1 too"},
 		{"capacity: {slots: 5, slots: 6}", "1", "capacity.slots", "must stand once"},
 		{"delivery: {timeout: 30}", "1", "delivery.timeout", `must be a duration with a unit`},
@@ -227,7 +227,7 @@ func TestEveryMistakeIsRefusedWithLineFieldAndRule(t *testing.T) {
 func TestAllProblemsAreReportedInOrder(t *testing.T) {
 	_, err := Parse("f.yaml", []byte("server:\n  listen: 1\n  x: 2\ncapacity:\n  slots: 0\ntiers:\n  a: {cap: no}\n"), vars)
 	const want = `f.yaml:2:3: server.listen: must be host:port, found "1"
-f.yaml:3:3: server.x: is unknown; known here: admin_key, listen, max_body, metrics_top, open_metrics, operator, stop_grace, tls
+f.yaml:3:3: server.x: is unknown; known here: admin_key, frames, listen, max_body, metrics_top, open_metrics, operator, stop_grace, tls
 f.yaml:5:3: capacity.slots: must be a whole number from 1 to 1000000, found "0"
 f.yaml:7:7: tiers.a.cap: must be a whole number from 1 to 100000, found "no"`
 	if err == nil || err.Error() != want {

@@ -39,6 +39,7 @@ func schema(c *Config, env Env) []field {
 		size("server.max_body", "greatest payload of a trigger", 1, 6<<20, &s.MaxBody),
 		text("server.operator", "tenant whose subscriptions to fairlane.* hear of every tenant's events; none if absent", `1 to 128 letters, digits and . _ : @ -, or ""`, isTenantOrNone, &s.Operator),
 		boolean("server.open_metrics", "GET /metrics without a key", &s.OpenMetrics),
+		origins("server.frames", "sites that may show a tenant's page, opened by a signed link, in a frame", &s.Frames),
 		whole("server.metrics_top", "lanes and tenants with series of their own, by traffic, by saturation and by rejections; 0 is none", 0, 200, ref(&s.MetricsTop)),
 
 		text("data.dir", "directory of the log", "a directory name", notEmpty, &d.Dir),
@@ -394,4 +395,22 @@ func sortedKeys[V any](m map[string]V) []string {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+func origins(path, about string, v *[]string) field {
+	return field{path: path, about: about, rule: "a list of origins such as https://console.example.com",
+		read: func(n ast.Node) bool {
+			var all []string
+			ok := each(n, func(n ast.Node) bool {
+				s, is := stringOf(n)
+				all = append(all, s)
+				return is && isOrigin(s)
+			})
+			if ok {
+				*v = all
+			}
+			return ok
+		},
+		show: func() string { return list(*v, strconv.Quote) },
+	}
 }

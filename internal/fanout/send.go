@@ -3,7 +3,9 @@ package fanout
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/delivery"
@@ -231,9 +233,23 @@ func (f *Fanout) outcome(a *attempt, kind journal.Kind, r ref, o delivery.Outcom
 		if o.Detail != "" {
 			rec.Detail += ": " + o.Detail
 		}
+		if said := startOf(o.Snippet); said != "" {
+			rec.Detail += ": " + said
+		}
 		rec.Detail = rec.Detail[:min(len(rec.Detail), 256)]
 	}
 	return rec
+}
+
+// startOf is the beginning of an answer as one line of text.
+func startOf(answer []byte) string {
+	line := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(string(answer[:min(len(answer), 120)]), " "))
+	return strings.TrimSpace(line)
 }
 
 // afterwards does what must not happen under the lock.

@@ -14,9 +14,10 @@ func (f *Fanout) Lanes() []LaneStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := make([]LaneStatus, 0, len(f.index.lanes))
-	f.eachLane(f.clock.now(), func(l *lane, v engine.LaneView) {
+	now := f.clock.now()
+	f.eachLane(now, func(l *lane, v engine.LaneView) {
 		if !l.removed {
-			out = append(out, f.laneStatus(l, v))
+			out = append(out, f.laneStatus(now, l, v))
 		}
 	})
 	return out
@@ -69,12 +70,13 @@ func (f *Fanout) Lane(subscription string) (LaneStatus, bool) {
 	if l == nil {
 		return LaneStatus{}, false
 	}
-	v, ok := f.engine.Lane(f.clock.now(), l.id)
-	return f.laneStatus(l, v), ok
+	now := f.clock.now()
+	v, ok := f.engine.Lane(now, l.id)
+	return f.laneStatus(now, l, v), ok
 }
 
-func (f *Fanout) laneStatus(l *lane, v engine.LaneView) LaneStatus {
-	s := LaneStatus{LaneView: v, Subscription: l.sub.ID, TenantID: l.sub.Tenant, Stopped: l.backlog.stoppedQueues(), Advice: adviseCap(v.Offered, v.P99)}
+func (f *Fanout) laneStatus(now time.Duration, l *lane, v engine.LaneView) LaneStatus {
+	s := LaneStatus{LaneView: v, Now: now, Subscription: l.sub.ID, TenantID: l.sub.Tenant, Stopped: l.backlog.stoppedQueues(), Advice: adviseCap(v.Offered, v.P99)}
 	if l.backlog.ordered != nil && v.Blocked == engine.None && v.Counters.Parked > 0 && v.Waiting.Count == 0 {
 		s.Blocked = engine.ByOrder
 	}

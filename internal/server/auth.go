@@ -22,6 +22,9 @@ func noKey(r *http.Request) *problem {
 // authenticate finds who sent r; nil is nobody. Digests are compared, in a time that does not depend on
 // the key.
 func (s *Server) authenticate(r *http.Request) *caller {
+	if of, linked := r.Context().Value(linkedKey{}).(string); linked {
+		return s.callerWith(&journal.Key{ID: linkProducer, Role: journal.RoleTenant, Tenants: []string{of}})
+	}
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
 		return nil
@@ -30,7 +33,11 @@ func (s *Server) authenticate(r *http.Request) *caller {
 	if !strings.EqualFold(scheme, "Bearer") {
 		return nil
 	}
-	sum := sha256.Sum256([]byte(strings.TrimLeft(key, " ")))
+	return s.holder(sha256.Sum256([]byte(strings.TrimLeft(key, " "))))
+}
+
+// holder is who has the key with that digest; nil is nobody.
+func (s *Server) holder(sum [sha256.Size]byte) *caller {
 	if s.configured && subtle.ConstantTimeCompare(sum[:], s.key[:]) == 1 {
 		return &caller{id: adminProducer, role: admin}
 	}

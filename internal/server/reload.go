@@ -20,6 +20,7 @@ var fixed = []struct {
 	{"server.stop_grace", func(a, b *Config) bool { return a.StopGrace == b.StopGrace }},
 	{"server.max_body", func(a, b *Config) bool { return a.MaxBody == b.MaxBody }},
 	{"server.open_metrics", func(a, b *Config) bool { return a.OpenMetrics == b.OpenMetrics }},
+	{"server.frames", func(a, b *Config) bool { return slices.Equal(a.Frames, b.Frames) }},
 	{"nats.", func(a, b *Config) bool { return reflect.DeepEqual(a.Cluster, b.Cluster) }},
 	{"server.metrics_top", func(a, b *Config) bool { return a.MetricsTop == b.MetricsTop }},
 	{"server.operator", func(a, b *Config) bool { return a.Operator == b.Operator }},

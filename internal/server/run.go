@@ -62,12 +62,12 @@ type Config struct {
 	Envelopes             map[string]*envelope.Envelope // the operator's, by name
 	Sender                delivery.Sender               // nil: HTTP, guarded by Allow; Stop closes it either way
 
-	Spans sdktrace.SpanExporter // of posts and attempts; nil is none; Stop shuts it down
+	Spans       sdktrace.SpanExporter // of posts and attempts; nil is none; Stop shuts it down
+	OpenMetrics bool                  // GET /metrics without a key
+	Frames      []string              // origins that may show a tenant's page in a frame
+	Operator    string                // tenant that hears of events of every tenant; "" is none
 
-	Operator string // tenant that hears of events of every tenant; "" is none
-
-	OpenMetrics bool // GET /metrics without a key
-	MetricsTop  int  // lanes and tenants with series of their own, by each ranking; 0 means 20, negative none
+	MetricsTop int // lanes and tenants with series of their own, by each ranking; 0 means 20, negative none
 
 	roots *x509.CertPool // tests only: in place of the system's
 }
@@ -101,6 +101,7 @@ func FromFile(c *config.Config) Config {
 		Envelopes:    envelopes(c),
 		Operator:     c.Server.Operator,
 		OpenMetrics:  c.Server.OpenMetrics,
+		Frames:       c.Server.Frames,
 		MetricsTop:   cmp.Or(int(c.Server.MetricsTop), -1), // 0 is none
 	}
 }
@@ -113,6 +114,17 @@ func cluster(n *config.NATS) *journal.Cluster {
 		URLs: n.URLs, Credentials: n.Credentials, User: n.User, Password: n.Password.Value(),
 		CA: n.CA, Cert: n.Cert, Key: n.Key, Replicas: int(n.Replicas), Few: n.Few,
 	}
+}
+
+// linkKey signs links to tenants' pages. It outlives a restart where there is a configured secret to make it of.
+func (c Config) linkKey() []byte {
+	switch {
+	case len(c.SecretKey) > 0:
+		return c.SecretKey
+	case c.AdminKey != "":
+		return []byte(c.AdminKey)
+	}
+	return nil
 }
 
 func tiers(c *config.Config) map[string]fanout.Tier {
@@ -283,6 +295,7 @@ func (r *Running) serve(m *Metrics) {
 		Fanout: r.fanout, Journal: r.journal, Registry: r.journal.Registry(), Access: r.journal.Access(), AdminKey: r.config.AdminKey,
 		Tiers: r.config.Tiers, CheckURL: func(u string) error { return r.guard.Load().CheckURL(u) }, MaxBody: r.config.MaxBody,
 		Metrics: m, trace: r.tracer, Open: r.config.OpenMetrics, Logger: r.log, Version: r.config.Version,
+		LinkKey: r.config.linkKey(), Frames: r.config.Frames,
 	})
 	watch, end := context.WithCancel(context.Background())
 	r.endWatch = end

@@ -26,6 +26,7 @@ import (
 	"github.com/fairlane-dev/fairlane/internal/delivery"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 	"github.com/fairlane-dev/fairlane/internal/journal"
+	"github.com/fairlane-dev/fairlane/internal/ui"
 )
 
 // Fanout is what the API asks of the fan-out; *fanout.Fanout is one.
@@ -84,6 +85,8 @@ type Options struct {
 	Open     bool                   // /metrics without a key
 	Logger   *slog.Logger           // nil discards
 	Version  string                 // of the release, for the OpenAPI document; "" means "dev"
+	LinkKey  []byte                 // signs links to tenants' pages; nil: one of this process
+	Frames   []string               // origins that may show such a page in a frame
 }
 
 // Server answers the API. Safe for concurrent use.
@@ -103,6 +106,7 @@ type Server struct {
 	maxBody    int
 	pace       pace
 	mux        *http.ServeMux
+	pages      *ui.UI
 	document   []byte        // OpenAPI
 	writing    chan struct{} // holds one token: who has it reads, changes and writes the registry
 	stopping   atomic.Bool
@@ -133,6 +137,7 @@ func New(o Options) *Server {
 	}
 	s.document = openAPI(cmp.Or(o.Version, "dev"))
 	s.route(o.Open)
+	s.pages = s.newPages(o)
 	return s
 }
 
@@ -145,8 +150,9 @@ func (s *Server) setTiers(tiers map[string]fanout.Tier) error {
 	return nil
 }
 
-// Handler is the API.
+// Handler is the API, and the pages below /ui.
 func (s *Server) Handler() http.Handler {
+	pages := s.pages.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			// What is left of an unread body is drained by net/http: not for ever.
@@ -154,6 +160,10 @@ func (s *Server) Handler() http.Handler {
 		}
 		if unclean(r.URL.Path) {
 			s.answer(s.nowhere).ServeHTTP(w, r)
+			return
+		}
+		if forPages(r) {
+			pages.ServeHTTP(w, r)
 			return
 		}
 		s.mux.ServeHTTP(w, r)
@@ -166,8 +176,11 @@ func unclean(p string) bool {
 	return c != p && c+"/" != p
 }
 
-// Stopping ends ingest: from now on posts are refused and readiness is off.
-func (s *Server) Stopping() { s.stopping.Store(true) }
+// Stopping ends ingest and live pages: from now on posts are refused and readiness is off.
+func (s *Server) Stopping() {
+	s.stopping.Store(true)
+	s.pages.Close()
+}
 
 // answer turns a handler's error, or panic, into a problem.
 func (s *Server) answer(h handler) http.Handler {

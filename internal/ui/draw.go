@@ -1,0 +1,140 @@
+package ui
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/plan"
+)
+
+// picture is a diagram in SVG: lines in a box of pictureWidth by pictureHeight, whose colours are the style
+// sheet's.
+type picture struct {
+	About string // for those who do not see it
+	Lines []line
+	Bars  []bar
+	Ticks []tick
+	Marks []tick // dashed, upright
+	Keys  []key
+}
+
+// key says what is drawn how.
+type key struct{ Class, Text string }
+
+type line struct{ Class, Points string }
+
+type bar struct {
+	Class         string
+	X, Y, W, H    string
+	Label, LabelX string
+	LabelY        string
+}
+
+type tick struct {
+	X, Y, Text string
+	Across     bool // a line through the picture
+}
+
+const (
+	pictureWidth, pictureHeight = 640, 220
+	left, right, top, bottom    = 48, 12, 16, 34
+)
+
+// frame maps figures into a picture.
+type frame struct{ maxX, maxY float64 }
+
+func (f frame) x(v float64) float64 { return left + v/f.maxX*(pictureWidth-left-right) }
+func (f frame) y(v float64) float64 {
+	return pictureHeight - bottom - v/f.maxY*(pictureHeight-top-bottom)
+}
+
+func at(v float64) string { return fmt.Sprintf("%.1f", v) }
+
+func (f frame) line(class string, points [][2]float64) line {
+	var b strings.Builder
+	for _, p := range points {
+		fmt.Fprintf(&b, "%.1f,%.1f ", f.x(p[0]), f.y(p[1]))
+	}
+	return line{class, strings.TrimSpace(b.String())}
+}
+
+// upTo is a tick of the height v.
+func (f frame) upTo(v float64) tick {
+	return tick{X: at(left - 6), Y: at(f.y(v)), Text: decimal(v), Across: true}
+}
+
+func (f frame) below(v float64, text string) tick {
+	return tick{X: at(f.x(v)), Y: at(pictureHeight - bottom + 18), Text: text}
+}
+
+// steps is how finely the level is drawn.
+const steps = 160
+
+// drawLevel draws a bucket's tokens twice: empty, refilled while idle, then the burst; and full, under the
+// steady offer.
+func drawLevel(in plan.BucketInput, r plan.BucketResult) *picture {
+	idle := in.Idle.Seconds()
+	whole := idle + min(in.For.Seconds(), max(idle, 4*in.Capacity/max(in.Rate, 1e-9), 1))
+	f := frame{max(whole, 1e-9), max(in.Capacity, 1)}
+	levels := func(from, level, offered float64) (points [][2]float64) {
+		points = append(points, [2]float64{from, level})
+		for i := 1; i <= steps; i++ {
+			level = stepped(level, in, (whole-from)/steps, offered*(whole-from)/steps)
+			points = append(points, [2]float64{from + (whole-from)*float64(i)/steps, level})
+		}
+		return points
+	}
+	burst := append([][2]float64{{0, 0}, {idle, r.TokensBeforeBurst}}, levels(idle, max(0, r.TokensBeforeBurst-r.AdmittedInBurst), 0)...)
+	if fill := in.Capacity / max(in.Rate, 1e-9); fill < idle {
+		burst = append([][2]float64{{0, 0}, {fill, in.Capacity}}, burst[1:]...)
+	}
+	return &picture{
+		About: "Tokens in the bucket over time: from empty, refilled while idle, taken by the burst, refilled again; and from full, under the steady offer",
+		Lines: []line{f.line("level", burst), f.line("steady", levels(0, in.Capacity, in.Offered))},
+		Ticks: []tick{f.upTo(in.Capacity), f.upTo(in.Capacity / 2), f.upTo(0), f.below(0, "0 s"), f.below(idle, "burst"), f.below(whole*0.96, brief(time.Duration(whole*1e9)))},
+		Marks: []tick{{X: at(f.x(idle)), Y: at(top)}},
+		Keys:  []key{{"level", "empty, idle, then the burst"}, {"steady", "full, then the steady offer"}},
+	}
+}
+
+// stepped is a level after some time and what was offered in it: what it cannot pay is denied.
+func stepped(level float64, in plan.BucketInput, seconds, offered float64) float64 {
+	s := plan.Step{Tokens: level, Capacity: in.Capacity, Refill: in.Rate, Elapsed: seconds, Cost: offered}
+	if offered <= 0 {
+		return min(in.Capacity, level+in.Rate*seconds)
+	}
+	got, err := plan.TakeStep(s)
+	switch {
+	case err != nil:
+		return level
+	case got.Allowed:
+		return got.Tokens
+	}
+	return 0
+}
+
+// drawEdge draws what each rule lets through before and after the boundary.
+func drawEdge(r plan.WindowResult) *picture {
+	most := float64(r.Limit)
+	for _, row := range r.Rules {
+		most = max(most, float64(row.Through))
+	}
+	f := frame{float64(len(r.Rules)), most * 1.1}
+	p := &picture{About: fmt.Sprintf("Requests let through within %s around the boundary, by rule, before it and after it; the limit is %d", brief(time.Duration(r.GapMS*1e6)), r.Limit)}
+	p.Keys = []key{{"before", "before the boundary"}, {"after", "after it"}}
+	p.Ticks = append(p.Ticks, f.upTo(float64(r.Limit)), f.upTo(0))
+	if most > float64(r.Limit) {
+		p.Ticks = append(p.Ticks, f.upTo(most))
+	}
+	for i, row := range r.Rules {
+		x := f.x(float64(i) + 0.2)
+		w := f.x(float64(i)+0.8) - x
+		before, all := float64(row.Before), float64(row.Through)
+		p.Bars = append(p.Bars,
+			bar{Class: "before", X: at(x), Y: at(f.y(before)), W: at(w), H: at(f.y(0) - f.y(before))},
+			bar{Class: "after", X: at(x), Y: at(f.y(all)), W: at(w), H: at(f.y(before) - f.y(all)), Label: number(row.Through), LabelX: at(x + w/2), LabelY: at(f.y(all) - 4)})
+		p.Ticks = append(p.Ticks, f.below(float64(i)+0.5, row.Rule))
+	}
+	return p
+}

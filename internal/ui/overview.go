@@ -1,0 +1,86 @@
+package ui
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/fanout"
+)
+
+// overview is the first page of an administrator.
+type overview struct {
+	Account   engine.Counters
+	Balanced  bool
+	Gap       int64
+	Stats     fanout.Stats
+	Reserve   int // percent
+	Used      int // percent of the slots
+	Short     []fanout.TenantStatus
+	MoreShort int
+	Attention []laneRow
+	More      int // lanes that need attention and are not listed
+	Reasons   []counted
+}
+
+// counted is a reason and how many lanes it holds back.
+type counted struct {
+	Reason string
+	Lanes  int
+	Parked uint64
+}
+
+const listed = 12
+
+func (u *UI) first(v *visit) (*view, error) {
+	if !v.who.Admin() {
+		return u.ownView(v, v.who.Tenant)
+	}
+	s := u.now()
+	o := overview{Stats: s.stats, Account: s.stats.Counters, Reserve: percent(s.stats.Reserve, 1), Used: percent(float64(s.stats.InFlight), float64(s.stats.Slots))}
+	o.Balanced = o.Account.Balanced()
+	o.Gap = int64(o.Account.Offered) - int64(o.Account.Delivered+o.Account.Parked+o.Account.Dead+o.Account.InFlight+o.Account.Cancelled+o.Account.Dropped)
+	for i := range s.tenants {
+		t := &s.tenants[i]
+		o.Balanced = o.Balanced && t.Counters.Balanced()
+		if t.Short {
+			o.Short = append(o.Short, *t)
+		}
+	}
+	slices.SortFunc(o.Short, func(a, b fanout.TenantStatus) int {
+		return cmp.Or(cmp.Compare(a.Served, b.Served), cmp.Compare(a.TenantID, b.TenantID))
+	})
+	o.MoreShort = max(0, len(o.Short)-listed)
+	o.Short = o.Short[:min(listed, len(o.Short))]
+	o.attention(s)
+	return &view{page: "overview", Title: "Overview", Nav: "overview", Data: &o}, nil
+}
+
+// attention lists the lanes that need it most, and counts what holds lanes back.
+func (o *overview) attention(s *snapshot) {
+	order, needy := sortLanes(s, "attention", true, states[0].is, 0, listed)
+	for _, i := range order {
+		o.Attention = append(o.Attention, rowOf(&s.lanes[i]))
+	}
+	o.More = needy - len(o.Attention)
+	byReason := map[engine.Reason]*counted{}
+	for i := range s.lanes {
+		l := &s.lanes[i]
+		if l.Counters.Parked == 0 || l.Blocked == engine.None {
+			continue
+		}
+		c := byReason[l.Blocked]
+		if c == nil {
+			c = &counted{Reason: l.Blocked.String()}
+			byReason[l.Blocked] = c
+		}
+		c.Lanes++
+		c.Parked += l.Counters.Parked
+	}
+	for _, c := range byReason {
+		o.Reasons = append(o.Reasons, *c)
+	}
+	slices.SortFunc(o.Reasons, func(a, b counted) int {
+		return cmp.Or(cmp.Compare(b.Parked, a.Parked), cmp.Compare(a.Reason, b.Reason))
+	})
+}

@@ -1,0 +1,116 @@
+package ui
+
+import (
+	"net/http"
+	"time"
+)
+
+// tenantView is what a tenant sees of itself, and an administrator of it.
+type tenantView struct {
+	Tenant tenantRow
+	Own    account
+	Bytes  int64
+	Quota  int64
+	Full   int // percent of the quota
+	Lanes  []ownLane
+	Next   string // of the lanes
+	Dead   list[deadRow]
+	Link   string // a signed one, just made
+	Until  time.Time
+}
+
+// ownLane is one subscription of the tenant.
+type ownLane struct {
+	lane
+	ComesBack string
+	Used      int
+	Left      int
+}
+
+func (u *UI) tenantOf(v *visit) (*view, error) { return u.ownView(v, v.PathValue("tenant")) }
+
+func (u *UI) ownView(v *visit, tenant string) (*view, error) {
+	p, err := u.readTenant(v, tenant)
+	if err != nil {
+		return nil, err
+	}
+	nav := "overview"
+	if v.who.Admin() {
+		nav = "lanes"
+	}
+	return &view{page: "tenant", Title: "Tenant " + tenant, Nav: nav, Data: p}, nil
+}
+
+func (u *UI) readTenant(v *visit, tenant string) (*tenantView, error) {
+	p := &tenantView{}
+	if err := u.call(v, "GET", "/v1/tenants"+path(tenant), nil, &p.Tenant); err != nil {
+		return nil, err
+	}
+	var a tenantAccount
+	if err := u.call(v, "GET", "/v1/account?tenant="+escape(tenant), nil, &a); err != nil {
+		return nil, err
+	}
+	for _, t := range a.Tenants.Items {
+		p.Own, p.Bytes, p.Quota = t.account, t.Bytes, t.Quota
+		p.Full = percent(float64(t.Bytes), float64(t.Quota))
+	}
+	var l list[lane]
+	if err := u.call(v, "GET", "/v1/lanes?limit=50&tenant="+escape(tenant)+and("after", v.URL.Query().Get("after")), nil, &l); err != nil {
+		return nil, err
+	}
+	p.Next = l.Next
+	for i := range l.Items {
+		p.Lanes = append(p.Lanes, u.ownLane(&l.Items[i]))
+	}
+	return p, u.call(v, "GET", "/v1/dead?limit=10&tenant="+escape(tenant), nil, &p.Dead)
+}
+
+func (u *UI) ownLane(l *lane) ownLane {
+	o := ownLane{lane: *l, Used: percent(float64(l.Account.InFlight), float64(l.Cap)), Left: percent(float64(l.Remaining), float64(l.Burst))}
+	if status, ok := u.o.Platform.Lane(l.Subscription); ok {
+		o.ComesBack = comesBack(&status)
+	}
+	return o
+}
+
+// lives are the choices of how long a link is good.
+var lives = map[string]time.Duration{"1h": time.Hour, "1d": 24 * time.Hour, "7d": 7 * 24 * time.Hour, "90d": maxLinkLife}
+
+// showLink makes a signed link. That changes nothing, so it is a question and not an act.
+func (u *UI) showLink(v *visit) (*view, error) {
+	tenant := v.PathValue("tenant")
+	p := &tenantView{}
+	if err := u.call(v, "GET", "/v1/tenants"+path(tenant), nil, &p.Tenant); err != nil {
+		return nil, err
+	}
+	q := v.URL.Query()
+	if life, ok := lives[q.Get("life")]; ok {
+		p.Until = time.Now().Add(life).Truncate(time.Second)
+		p.Link = "/ui/t/" + u.newLink(tenant, q.Get("may") == "act", p.Until) + "/"
+	}
+	return &view{page: "link", Title: "Link for " + tenant, Nav: "lanes", Data: p}, nil
+}
+
+// rotated is a new secret, shown once.
+type rotated struct {
+	Subscription string
+	Secret       string
+	Overlap      string
+}
+
+// rotate gives a subscription a new secret; the old one goes on signing for the overlap.
+func (u *UI) rotate(v *visit) (*view, error) {
+	id := v.PathValue("subscription")
+	p := rotated{Subscription: id, Overlap: v.PostFormValue("overlap")}
+	if v.PostFormValue("sure") != "yes" {
+		return nil, &apiError{Status: http.StatusUnprocessableEntity, Title: "Nothing was changed", Detail: "tick the box: the receiver must learn the new secret before the old one ends"}
+	}
+	var got struct {
+		Secret string `json:"secret"`
+	}
+	if err := u.call(v, http.MethodPost, "/v1/subscriptions"+path(id)+"/rotate", map[string]string{"overlap": p.Overlap}, &got); err != nil {
+		return nil, err
+	}
+	p.Secret = got.Secret
+	return &view{page: "rotated", Title: "New secret", Nav: "lanes", Data: &p}, nil
+}

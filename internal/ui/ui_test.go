@@ -1,0 +1,157 @@
+package ui_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/fairlane-dev/fairlane/internal/receiver"
+)
+
+// everyPage is each page that an administrator has, of a service with the demo's tenants.
+func (s *service) everyPage(dead string) []string {
+	return []string{
+		"/", "/lanes", "/lanes?q=steady&sort=parked", "/lanes/" + s.subs["picky"], "/lanes/" + s.subs["noisy"], "/lanes/" + s.subs["failing"],
+		"/dead", "/dead?tenant=picky&reason=rejected", "/dead/" + s.subs["picky"] + "/" + dead, "/dead/purge?tenant=picky",
+		"/replays", "/replays/count?subscription=" + s.subs["picky"], "/trigger", "/trigger?id=" + dead,
+		"/tenants/picky", "/tenants/noisy", "/tenants/picky/link?life=1h", "/what-if",
+	}
+}
+
+// Every page shows without a script, under a policy that lets nothing else run, and shows what enemies wrote
+// as text.
+func TestPagesShow(t *testing.T) {
+	s := start(t, nil)
+	s.demo()
+	s.post("noisy", 40, "x")
+	s.post("failing", 3, "x")
+	s.rude()
+	dead := s.dead()
+	b := s.browser()
+	b.get("/").has(t, 200, "Sign in")
+	b.signIn(adminKey).has(t, 200, "Overview")
+	for _, page := range s.everyPage(dead) {
+		p := b.get("/ui"+page).has(t, 200, "<main")
+		if strings.Contains(p.text, "<script>") || strings.Contains(p.text, " style=") || strings.Contains(p.text, "onerror=\"") || strings.Contains(p.text, "ZgotmplZ") {
+			t.Errorf("%s: has what the policy refuses, or raw text of a payload: %s", page, p.text)
+		}
+		csp := p.header.Get("Content-Security-Policy")
+		if !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'none'") || strings.Contains(csp, "unsafe") {
+			t.Errorf("%s: policy %q", page, csp)
+		}
+	}
+	b.get("/ui/dead/"+s.subs["picky"]+"/"+dead).has(t, 200, "document.title=", "&lt;script&gt;", "rejected")
+	b.get("/ui/lanes/"+s.subs["noisy"]).has(t, 200, "the agreed rate is used up", "the last in about")
+	b.get("/ui/lanes/"+s.subs["rude"]).has(t, 200, "&lt;b&gt;no&lt;/b&gt; [31m", "400")
+	b.get("/ui/nowhere").has(t, 404, "There is nothing here")
+}
+
+// A session is a cookie that scripts and other sites cannot use; acts need the session's token; a revoked key
+// ends it.
+func TestSignIn(t *testing.T) {
+	s := start(t, nil)
+	s.demo()
+	b := s.browser()
+	b.get("/ui/lanes?sort=dead").has(t, 200, "Sign in", `value="/lanes?sort=dead"`)
+	b.signIn("wrong").has(t, 401, "No page opens with this key")
+	b.send("/ui/sign-in", url.Values{"key": {adminKey}, "to": {"//evil.example/"}}).has(t, 200, "Overview")
+	for _, c := range b.Jar.Cookies(must(url.Parse(s.URL() + "/ui/"))) {
+		if c.Value == adminKey || c.Value == "" {
+			t.Errorf("the cookie holds %q", c.Value)
+		}
+	}
+	lane := "/ui/lanes/" + s.subs["steady"]
+	b.send(lane+"/test", url.Values{}).has(t, 403, "too old")
+	b.do("POST", lane+"/test", url.Values{"token": {b.get(lane).token(t)}}, "Sec-Fetch-Site: cross-site").has(t, 403)
+	b.send(lane+"/test", url.Values{"token": {b.get(lane).token(t)}}).has(t, 200, "Trigger", s.subs["steady"])
+	b.send("/ui/sign-out", nil).has(t, 200, "Sign in")
+	b.get("/ui/").has(t, 200, "Sign in")
+
+	own := s.browser()
+	own.signIn(s.key("k", "tenant", "picky")).has(t, 200, "picky")
+	s.api("DELETE", "/v1/keys/k", "", nil)
+	own.get("/ui/").has(t, 200, "Sign in")
+	own.signIn(s.key("p", "producer", "picky")).has(t, 401)
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// A tenant's key and a signed link show the tenant's own pages, and of every other what they show of what
+// never was.
+func TestTenantSeesItsOwn(t *testing.T) {
+	s := start(t, nil)
+	s.demo()
+	dead := s.dead()
+	admin := s.browser()
+	admin.signIn(adminKey)
+	link := func(may string) string {
+		p := admin.get("/ui/tenants/picky/link?life=1h&may="+may).has(t, 200, "/ui/t/")
+		_, rest, _ := strings.Cut(p.text, `href="/ui/t/`)
+		text, _, _ := strings.Cut(rest, `/"`)
+		return "/ui/t/" + text
+	}
+	key := s.browser()
+	key.signIn(s.key("k", "tenant", "picky"))
+	for _, v := range []struct {
+		name, base string
+		b          *browser
+	}{{"key", "/ui", key}, {"link", link("see"), s.browser()}} {
+		t.Run(v.name, func(t *testing.T) {
+			v.b.get(v.base+"/").has(t, 200, "picky", "Backlog", dead)
+			for _, page := range []string{"/lanes/" + s.subs["picky"], "/dead", "/dead/" + s.subs["picky"] + "/" + dead, "/trigger?id=" + dead, "/what-if", "/replays"} {
+				p := v.b.get(v.base+page).has(t, 200)
+				for _, other := range []string{"noisy", "blackhole", s.subs["steady"], "tenants/"} {
+					if strings.Contains(p.text, other) {
+						t.Errorf("%s shows %q: %s", page, other, p.text)
+					}
+				}
+			}
+			for _, page := range []string{"/lanes", "/lanes/" + s.subs["steady"], "/tenants/steady", "/tenants/picky", "/dead?tenant=steady",
+				"/dead?subscription=" + s.subs["steady"], "/trigger?id=" + s.post("steady", 1, "x"), "/tenants/picky/link?life=1h"} {
+				if p := v.b.get(v.base + page); p.status != 404 {
+					t.Errorf("%s: %d, want 404", page, p.status)
+				}
+			}
+		})
+	}
+	see, act := link("see"), link("act")
+	guest := s.browser()
+	test := "/lanes/" + s.subs["picky"] + "/test"
+	token := guest.get(act + "/lanes/" + s.subs["picky"]).token(t)
+	guest.send(act+test, url.Values{"token": {token}}).has(t, 200, "Trigger")
+	guest.send(see+test, url.Values{"token": {token}}).has(t, 403)
+	guest.send(act+"/lanes/"+s.subs["steady"]+"/test", url.Values{"token": {token}}).has(t, 404)
+	guest.get(see[:len(see)-1]+"/").has(t, 404)
+	guest.get(strings.Replace(see, ".see.", ".act.", 1)+"/").has(t, 404)
+}
+
+// A dead letter is counted, replayed after the question, and arrives; what is purged is gone.
+func TestReplayAndPurge(t *testing.T) {
+	s := start(t, nil)
+	s.demo()
+	dead := s.dead()
+	b := s.browser()
+	b.signIn(adminKey)
+	letter := b.get("/ui/dead/"+s.subs["picky"]+"/"+dead).has(t, 200)
+	s.picky.Become(receiver.OK(0))
+	b.get("/ui/replays/count?subscription="+s.subs["picky"]).has(t, 200, "Nothing has been sent yet")
+	form := url.Values{"token": {letter.token(t)}, "subscription": {s.subs["picky"]}}
+	p := b.send("/ui/dead/replay", form).has(t, 200, "Replay")
+	until(t, "replay done", func() bool { return strings.Contains(b.get(p.path).text, "done") })
+	b.get("/ui/trigger?id="+dead).has(t, 200, "Complete", "revived", "delivered")
+
+	noisy := url.Values{"token": {letter.token(t)}, "tenant": {"picky"}}
+	b.send("/ui/dead/purge", noisy).has(t, 422, "Nothing was purged")
+	noisy.Set("sure", "yes")
+	b.send("/ui/dead/purge", noisy).has(t, 200, "None.")
+	var acts struct{ Items []struct{ Path string } }
+	s.api("GET", "/v1/audit", "", &acts)
+	if len(acts.Items) < 2 || acts.Items[0].Path != "/v1/dead/purge" {
+		t.Errorf("the record of acts lacks the purge: %v", acts)
+	}
+}
