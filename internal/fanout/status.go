@@ -27,10 +27,10 @@ func (f *Fanout) Lanes() []LaneStatus {
 func (f *Fanout) LanesOf(tenant string) []LaneStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := []LaneStatus{}
+	out, now := []LaneStatus{}, f.clock.now()
 	f.eachLaneOf(f.index.tenants[tenant], func(l *lane, v engine.LaneView) {
 		if !l.removed {
-			out = append(out, f.laneStatus(l, v))
+			out = append(out, f.laneStatus(now, l, v))
 		}
 	})
 	slices.SortFunc(out, func(a, b LaneStatus) int { return cmp.Compare(a.Lane, b.Lane) })

@@ -148,7 +148,11 @@ func (s *Server) appendBatch(r *http.Request, ts []*journal.Trigger) (receipts [
 	if err := s.rate(callerOf(r), len(ts)); err != nil {
 		return nil, err
 	}
-	err = s.inTurn(r, ts[0], func() (err error) {
+	bytes := 0
+	for _, t := range ts {
+		bytes += len(t.Payload)
+	}
+	err = s.inTurn(r, ts[0], bytes, func() (err error) {
 		receipts, err = s.journal.AppendBatch(r.Context(), ts)
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ const (
 	handOver  = 64               // posts at once between their last byte and their answer
 	handWait  = 10 * time.Second // longest wait for a place there
 	handQueue = 4096             // posts of one tenant that wait
+	handBytes = 32 << 20         // of their payloads; one alone may be larger
 	handAll   = 65536            // posts that wait
 	maxMeters = 100_000          // tenants whose rate is counted at once
 )
@@ -35,10 +37,33 @@ type door struct {
 	meters *admit.Local
 	slots  *httpadmit.Slots
 	gate   atomic.Pointer[admit.Gate]
+
+	mu    sync.Mutex
+	bytes map[string]int // of payloads here, by whose turn it is
+}
+
+// carry makes room for n bytes of one who waits, or reports that there is none.
+func (d *door) carry(who string, n int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bytes[who] > 0 && d.bytes[who]+n > handBytes {
+		return false
+	}
+	d.bytes[who] += n
+	return true
+}
+
+// leave gives the room back.
+func (d *door) leave(who string, n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bytes[who] -= n; d.bytes[who] == 0 {
+		delete(d.bytes, who)
+	}
 }
 
 func newDoor() *door {
-	return &door{origin: time.Now(), meters: admit.NewLocal(maxMeters),
+	return &door{origin: time.Now(), meters: admit.NewLocal(maxMeters), bytes: map[string]int{},
 		slots: httpadmit.NewSlots(fair.SlotLimits{Slots: handOver, Queue: handQueue, Waiters: handAll})}
 }
 
@@ -103,9 +128,9 @@ func (s *Server) tierOf(id string) string {
 	return "default"
 }
 
-// inTurn stores what of the triggers' first one is the turn: of the tenant that it is for, or else of the
+// inTurn stores so many bytes when it is the turn of the first trigger: of the tenant that it is for, or else of the
 // key that it came with.
-func (s *Server) inTurn(r *http.Request, t *journal.Trigger, store func() error) error {
+func (s *Server) inTurn(r *http.Request, t *journal.Trigger, bytes int, store func() error) error {
 	claim := fair.Claim{Tenant: "key " + t.Producer, Share: 1, Weight: 1}
 	if len(t.Audience.Tenants) == 1 {
 		claim.Tenant = t.Audience.Tenants[0]
@@ -113,6 +138,10 @@ func (s *Server) inTurn(r *http.Request, t *journal.Trigger, store func() error)
 			claim.Share, claim.Weight = tier.Share, tier.Weight
 		}
 	}
+	if !s.door.carry(claim.Tenant, bytes) {
+		return crowded(httpadmit.ErrQueueFull)
+	}
+	defer s.door.leave(claim.Tenant, bytes)
 	release, err := s.door.slots.Acquire(r.Context(), claim, handWait)
 	if err != nil {
 		return crowded(err)

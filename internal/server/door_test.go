@@ -95,3 +95,16 @@ func TestAFloodOfPostsWaitsBehindAnothersTurn(t *testing.T) {
 	end()
 	posts.Wait()
 }
+
+// What waits is bounded in bytes, too, for each tenant by itself.
+func TestPostsThatWaitAreBoundedInBytes(t *testing.T) {
+	d := newDoor()
+	if !d.carry("acme", handBytes-1) || d.carry("acme", 2) || !d.carry("beta", handBytes+1) || d.carry("beta", 1) {
+		t.Errorf("%v", d.bytes)
+	}
+	d.leave("acme", handBytes-1)
+	d.leave("beta", handBytes+1)
+	if len(d.bytes) != 0 || !d.carry("acme", 2) {
+		t.Errorf("%v", d.bytes)
+	}
+}

@@ -54,7 +54,7 @@ func (s *Server) ingestOne(w http.ResponseWriter, r *http.Request, name string) 
 func (s *Server) append(w http.ResponseWriter, r *http.Request, t *journal.Trigger) error {
 	s.stamp(r, t)
 	var receipt journal.Receipt
-	err := s.inTurn(r, t, func() (err error) {
+	err := s.inTurn(r, t, len(t.Payload), func() (err error) {
 		receipt, err = s.journal.Append(r.Context(), t)
 		return err
 	})
