@@ -378,6 +378,9 @@ func TestALanesMemory(t *testing.T) {
 	if at := unsafe.Offsetof(lane{}.breaker); at != 128-8 {
 		t.Errorf("the breaker is at %d, want 120: of it the first 8 bytes are in the second cache line", at)
 	}
+	if tenant, host := unsafe.Sizeof(tenant{}), unsafe.Sizeof(host{}); tenant%64 != 0 || host != 64 {
+		t.Errorf("a tenant is %d bytes and a host %d, want whole cache lines", tenant, host)
+	}
 	const lanes, tenants = 50_000, 4000
 	e := benchEngine(t, 0, tenants)
 	before := heapInUse()

@@ -104,6 +104,8 @@ type tenant struct {
 	lanes              int32 // not removed
 	wants              int64 // micro-slots that its ready lanes could use
 	quick, slow, probe fair.Heap
+
+	_ [48]byte // so that each begins with a cache line
 }
 
 // spot is a lane at an instant, with all that a decision about it looks at.

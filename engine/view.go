@@ -119,6 +119,14 @@ func (e *Engine) Tenants(visit func(TenantView)) {
 	}
 }
 
+// Tenant returns one tenant as plain data, and reports whether there is one.
+func (e *Engine) Tenant(id TenantID) (TenantView, bool) {
+	if int(id) >= e.tenants.len() || !e.tenants.at(uint32(id)).known {
+		return TenantView{}, false
+	}
+	return e.tenantView(id, e.tenants.at(uint32(id))), true
+}
+
 func (e *Engine) tenantView(id TenantID, t *tenant) TenantView {
 	v := TenantView{
 		Tenant: id, Weight: int(t.weight), InFlight: int(t.inFlight),

@@ -67,7 +67,9 @@ const (
 
 func newDriver(s *Setup) (*driver, error) {
 	config := s.Engine
-	config.Rand = stream(s.Seed, forEngine, 0)
+	if config.Rand == nil {
+		config.Rand = stream(s.Seed, forEngine, 0)
+	}
 	d := &driver{setup: s, engine: engine.New(config), lanes: make([]lane, len(s.Lanes))}
 	d.book.open(s, config.Slots)
 	for i, t := range s.Tenants {
@@ -108,23 +110,12 @@ func (d *driver) addLane(i int, servers map[*Server]*pool) error {
 		return err
 	}
 	l := &d.lanes[i]
-	*l = lane{
-		spec: spec, timeout: spec.Profile.Timeout, rnd: stream(d.setup.Seed, forAnswers, i), gate: -1,
-		tenant: &d.book.tenants[spec.Tenant], group: &d.book.groups[d.setup.Tenants[spec.Tenant].Group],
-	}
-	if l.timeout == 0 {
-		l.timeout = 15 * time.Second
-	}
+	l.receive(d.setup, i, servers)
+	l.gate, l.tenant = -1, &d.book.tenants[spec.Tenant]
+	l.group = &d.book.groups[d.setup.Tenants[spec.Tenant].Group]
 	if spec.Gate != nil {
 		l.gate = int32(len(d.gates))
 		d.gates = append(d.gates, gateState{Gate: spec.Gate})
-	}
-	if spec.Server != nil {
-		if servers[spec.Server] == nil {
-			p := make(pool, max(spec.Server.Workers, 1))
-			servers[spec.Server] = &p
-		}
-		l.server = servers[spec.Server]
 	}
 	for k, next := range spec.Arrivals {
 		d.sources = append(d.sources, source{next: next, rnd: stream(d.setup.Seed, forArrivals, i<<8|k), lane: uint32(i)})

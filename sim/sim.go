@@ -26,7 +26,7 @@ import (
 // Setup is one run: a platform, a population, a policy. Run does not change it.
 type Setup struct {
 	Seed    uint64
-	Engine  engine.Config // Rand is set by Run
+	Engine  engine.Config // Rand nil means one of the seed
 	Groups  int           // figures are kept by group: 0 to Groups-1
 	Tenants []Tenant
 	Lanes   []Lane

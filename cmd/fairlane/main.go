@@ -87,6 +87,7 @@ func newRoot() *cobra.Command {
 		newPlanCmd(),
 		newRepairCmd(),
 		newSimCmd(),
+		newExportCmd(),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlane-dev/fairlane/sim/picture"
 	"github.com/fairlane-dev/fairlane/sim/scenario"
 )
 
@@ -35,6 +37,11 @@ func newSimTraceCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.out, r.progress = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			r.live = r.progress == os.Stderr && terminal(os.Stderr)
+			if r.plot != "" {
+				if err := picture.CheckName(r.plot); err != nil {
+					return usageError{fmt.Errorf("--plot: %w", err)}
+				}
+			}
 			return r.run(cmd, args[0])
 		},
 	}
@@ -43,6 +50,7 @@ func newSimTraceCmd() *cobra.Command {
 	cmd.Flags().IntVar(&r.top, "top", 20, "tenants in the table: those whose p99 changes most")
 	cmd.Flags().BoolVar(&r.asJSON, "json", false, "print one JSON object, with every tenant")
 	cmd.Flags().Uint64Var(&r.options.Seed, "seed", 1, "of the endpoints' answers")
+	cmd.Flags().StringVar(&r.plot, "plot", "", "draw the table's tenants, before and after, into this .svg or .png")
 	return cmd
 }
 
@@ -65,6 +73,11 @@ func (r *simTrace) run(cmd *cobra.Command, file string) error {
 	}
 	if err := r.replay(cmd, trace, "after", slices.Concat(r.before, r.set), &out); err != nil {
 		return err
+	}
+	if r.plot != "" {
+		if err := picture.Write(r.plot, r.charts(&out)...); err != nil {
+			return err
+		}
 	}
 	if r.asJSON {
 		return json.NewEncoder(r.out).Encode(out)
@@ -138,18 +151,8 @@ func (t *traceTenant) change() float64 {
 func (r *simTrace) table(out *traceReport) error {
 	fmt.Fprintf(r.out, "%d deliveries of %d tenants in %.0f s, replayed before and after the change\n\n", out.Deliveries, len(out.Tenants), out.Seconds)
 	lines := [][]string{{"tenant", "offered", "delivered", "->", "parked", "->", "lost+dead", "->", "p50 ms", "->", "p99 ms", "->", "slots", "->"}}
-	list := slices.Clone(out.Tenants)
-	slices.SortStableFunc(list, func(a, b traceTenant) int {
-		switch x, y := a.change(), b.change(); {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return 0
-	})
 	count := func(n uint64) string { return strconv.FormatUint(n, 10) }
-	for _, t := range list[:min(max(r.top, 0), len(list))] {
+	for _, t := range r.shown(out) {
 		a, b := t.Before, t.After
 		lines = append(lines, []string{
 			strconv.QuoteToGraphic(t.Tenant), count(a.Offered), count(a.Delivered), count(b.Delivered), count(a.Parked), count(b.Parked),
@@ -162,4 +165,31 @@ func (r *simTrace) table(out *traceReport) error {
 	}
 	_, err := fmt.Fprintf(r.out, "\ntenants short-changed: %d -> %d\n", out.ShortBefore, out.ShortAfter)
 	return err
+}
+
+// shown are the tenants of the table and the picture: those whose p99 changes most first.
+func (r *simTrace) shown(out *traceReport) []traceTenant {
+	list := slices.Clone(out.Tenants)
+	slices.SortStableFunc(list, func(a, b traceTenant) int { return cmp.Compare(b.change(), a.change()) })
+	return list[:min(max(r.top, 0), len(list))]
+}
+
+// charts show what changes for the tenants of the table.
+func (r *simTrace) charts(out *traceReport) []picture.Chart {
+	var names []string
+	for _, t := range r.shown(out) {
+		names = append(names, t.Tenant)
+	}
+	chart := func(title, axis string, log bool, value func(*traceSide) float64) picture.Chart {
+		before, after := picture.Bars{Name: "before"}, picture.Bars{Name: "after"}
+		for _, t := range r.shown(out) {
+			before.Values = append(before.Values, value(&t.Before))
+			after.Values = append(after.Values, value(&t.After))
+		}
+		return picture.Chart{Title: title, X: "tenant", Y: axis, Log: log, Names: names, Bars: []picture.Bars{before, after}}
+	}
+	return []picture.Chart{
+		chart("p99, before and after", "p99 of deliveries, ms", true, func(s *traceSide) float64 { return s.P99 }),
+		chart("slots held, before and after", "slots, on average", false, func(s *traceSide) float64 { return s.Held }),
+	}
 }

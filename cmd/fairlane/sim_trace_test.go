@@ -33,6 +33,12 @@ func TestSimTraceShowsTenantsBeforeAndAfter(t *testing.T) {
 	if noisy.Before.P99 > 110 || noisy.After.P99 < 10_000 || noisy.After.Delivered != 1000 || quiet.Before != quiet.After {
 		t.Errorf("%+v", r)
 	}
+	plot := filepath.Join(t.TempDir(), "trace.svg")
+	simOutput(t, exitOK, "trace", file, "--set", "noisy:rate=10/s", "--plot", plot)
+	if b, err := os.ReadFile(plot); err != nil || !strings.Contains(string(b), "noisy") || !strings.Contains(string(b), "after") {
+		t.Errorf("the picture: %v", err)
+	}
+	simOutput(t, exitUsage, "trace", file, "--plot", "trace.pdf")
 	if _, why := simOutput(t, exitUsage, "trace", file, "--set", "nobody:cap=1"); !strings.Contains(why, "no tenant") {
 		t.Error(why)
 	}

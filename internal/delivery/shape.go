@@ -184,9 +184,15 @@ func (s *Shape) taken() (map[string]bool, error) {
 	return taken, nil
 }
 
+// maxKeyText bounds a private key in PEM: RSA up to some 5,000 bits. A longer one takes seconds to sign with.
+const maxKeyText = 4 << 10
+
 func parseCertificate(cert, key []byte) (*tls.Certificate, error) {
 	if len(cert) == 0 && len(key) == 0 {
 		return nil, nil
+	}
+	if len(key) > maxKeyText {
+		return nil, bad("client_certificate", "must have a key of at most %d bytes, which RSA of 4096 bits is", maxKeyText)
 	}
 	c, err := tls.X509KeyPair(cert, key)
 	if err != nil { // its text may quote what it read

@@ -67,6 +67,8 @@ type key struct {
 
 func (k *key) live(now int64) bool { return k.until == 0 || now < k.until }
 
+const maxTemplate = 512 // bytes of a content, and of a value
+
 // signer is a Signature with its keys. Immutable.
 type signer struct {
 	keys []key
@@ -138,8 +140,8 @@ func newTemplate(field string, s *Signature) (*template, error) {
 	if t.content, err = pieces(field+".content", content, "{id}", "{timestamp}", "{body}"); err != nil {
 		return nil, err
 	}
-	if !strings.Contains(content, "{body}") {
-		return nil, bad(field+".content", "must hold {body}")
+	if strings.Count(content, "{body}") != 1 || len(content) > maxTemplate { // signing costs what it holds
+		return nil, bad(field+".content", "must hold {body}, once, and be at most %d bytes long", maxTemplate)
 	}
 	if err := t.setValue(field, value); err != nil {
 		return nil, err
@@ -168,8 +170,8 @@ func (t *template) setValue(field, value string) (err error) {
 	switch {
 	case at < 0 || strings.Count(value, "{signature}") > 1:
 		return bad(field+".value", "must hold {signature} once")
-	case !visible(value):
-		return bad(field+".value", "must be visible ASCII and blanks, not at its ends")
+	case !visible(value) || len(value) > maxTemplate:
+		return bad(field+".value", "must be at most %d bytes of visible ASCII and blanks, not at its ends", maxTemplate)
 	case t.separator != "" && !visible("x"+t.separator+"x"):
 		return bad(field+".separator", "must be visible ASCII and blanks")
 	}

@@ -137,6 +137,9 @@ func TestWrongSignaturesAreRefusedByFieldAndRule(t *testing.T) {
 		"break in the header":   {tmpl(func(s *Signature) { s.Header = "X\r\nY" }), "signature.header", "token"},
 		"framing header":        {tmpl(func(s *Signature) { s.Header = "content-LENGTH" }), "signature.header", "needs itself"},
 		"one header twice":      {tmpl(func(s *Signature) { s.TimestampHeader = "x-sig" }), "signature", "another"},
+		"the body twice":        {tmpl(func(s *Signature) { s.Content = "{body}{body}" }), "signature.content", "once"},
+		"a long content":        {tmpl(func(s *Signature) { s.Content = "{body}" + strings.Repeat("{id}", 200) }), "signature.content", "512"},
+		"a long value":          {tmpl(func(s *Signature) { s.Value = "{signature}" + strings.Repeat("{id}", 200) }), "signature.value", "512"},
 		"content without body":  {tmpl(func(s *Signature) { s.Content = "{id}" }), "signature.content", "{body}"},
 		"unknown placeholder":   {tmpl(func(s *Signature) { s.Content = "{url}.{body}" }), "signature.content", "no other {"},
 		"open brace":            {tmpl(func(s *Signature) { s.Value = "{signature}{" }), "signature.value", "no other {"},
@@ -152,6 +155,7 @@ func TestWrongSignaturesAreRefusedByFieldAndRule(t *testing.T) {
 		"the same twice":        {Spec{Secrets: [][]byte{[]byte(hidden)}, Beside: &Beside{}}, "signature_beside", "another signature"},
 		"beside unknown":        {Spec{Secrets: [][]byte{[]byte(hidden)}, Beside: &Beside{Signature: Signature{Profile: "x"}}}, "signature_beside.profile", "standard"},
 		"unknown option":        {Spec{Secrets: [][]byte{[]byte(hidden)}, Optional: []string{"all"}}, "optional_headers", "ratelimit"},
+		"a key that is slow":    {Spec{Secrets: [][]byte{[]byte(hidden)}, Certificate: []byte(hidden), Key: bytes.Repeat([]byte("x"), maxKeyText+1)}, "client_certificate", "4096"},
 		"no certificate":        {Spec{Secrets: [][]byte{[]byte(hidden)}, Certificate: []byte(hidden), Key: []byte(hidden)}, "client_certificate", "PEM"},
 	} {
 		_, err := c.spec.Shape()

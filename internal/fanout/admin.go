@@ -129,7 +129,7 @@ func (f *Fanout) checkSubscription(s journal.Subscription) error {
 		return fmt.Errorf("%w: tenant: %q does not exist", ErrInvalid, s.Tenant)
 	}
 	if s.ID == "" {
-		if err := checkGroup(len(tn.members(&s))); err != nil {
+		if err := checkGroup(len(f.index.members(&s))); err != nil {
 			return err
 		}
 	}

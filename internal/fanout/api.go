@@ -62,6 +62,8 @@ type Options struct {
 	MaxWaiting      int           // references to waiting deliveries; 0 means 1,000,000: the reader stops there
 	CheckpointEvery time.Duration // 0 means 30s
 	KeepDead        time.Duration // dead letters older than it are purged; 0 means 30 days
+
+	decide func(engine.Config) decider // tests only; nil means the engine
 }
 
 // Observer is told what happens, outside of every lock. Any field may be nil.

@@ -117,6 +117,12 @@ func (b *backlog) entries() int {
 	return n
 }
 
+// claims is how many have left the front of their queue.
+func (b *backlog) claims() (n int) {
+	b.eachQueue(func(q *queue) { n += len(q.claimed) })
+	return n
+}
+
 func (b *backlog) eachQueue(visit func(*queue)) {
 	if b.ordered == nil {
 		visit(&b.queue)
@@ -147,14 +153,11 @@ func (b *backlog) push(r ref) uint64 {
 // putBack adds what an attempt left: a retry by its due time, what our own decision stopped in front. On an
 // ordered lane both are in front.
 func (b *backlog) putBack(r ref) {
-	switch q := b.of(r.queue()); {
-	case b.ordered != nil:
-		q.putBack(r)
-	case r.due():
+	if r.due() && b.ordered == nil {
 		b.push(r)
-	default:
-		q.ready.pushFront(r)
+		return
 	}
+	b.of(r.queue()).putBack(r)
 }
 
 // head returns the next to go. ok is false when nothing may.

@@ -149,3 +149,17 @@ func TestRingNumbersNameOneDelivery(t *testing.T) {
 		}
 	}
 }
+
+// What our own decision stopped is next, whatever is claimed ahead; a retry waits for its time.
+func TestWhatIsPutBackGoesBeforeWhatIsClaimed(t *testing.T) {
+	var b backlog
+	b.claimed = []claim{{ref: newRef(5, 50, 0, engine.ByRate, flagRecorded), mark: 1}}
+	b.push(newRef(6, 60, 0, engine.ByRate, flagRecorded))
+	b.putBack(newRef(4, 70, 0, engine.ByBreaker, flagRecorded))
+	b.putBack(newRef(3, 80, 1, engine.ByRetry, flagRecorded|flagDue))
+	for i, want := range []journal.Position{4, 5, 6, 3} {
+		if r, mark := b.pop(); r.pos() != want || (mark != 0) != (want == 5) {
+			t.Errorf("the %d. is %d, claimed by %d; want %d", i+1, r.pos(), mark, want)
+		}
+	}
+}

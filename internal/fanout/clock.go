@@ -33,26 +33,31 @@ func (f *Fanout) clockLoop() {
 	}
 }
 
-// tick lets the engine act at this instant and returns how long the clock may sleep.
+// tick writes late records, lets the engine act and feeds replays if their time has come, and returns how long the
+// clock may sleep. Late records alone move nothing in the engine: its instants are the simulator's.
 func (f *Fanout) tick() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.clock.now()
-	f.engine.Tick(now)
 	f.writeLate(now-lateAfter, nil)
-	f.feedAll(now)
 	f.timerAt = now // rewake must not nudge the goroutine that asks
-	f.pump(now)
-	f.timerAt = f.nextLocked(now)
+	if now >= f.tickAt {
+		f.tickAt = now
+		f.engine.Tick(now)
+		f.feedAll(now)
+		f.pump(now)
+		f.tickAt = f.nextTick(now)
+	}
+	f.timerAt = f.tickAt
+	if len(f.late) > 0 {
+		f.timerAt = min(f.timerAt, f.late[0].at+lateAfter)
+	}
 	return f.timerAt - now
 }
 
-// nextLocked is the instant at which the clock must look again.
-func (f *Fanout) nextLocked(now time.Duration) time.Duration {
+// nextTick is the instant at which the engine must be asked again.
+func (f *Fanout) nextTick(now time.Duration) time.Duration {
 	next := min(now+time.Second, f.nextFeed())
-	if len(f.late) > 0 {
-		next = min(next, f.late[0].at+lateAfter)
-	}
 	if at, ok := f.engine.NextWake(); ok {
 		next = min(next, at)
 	}
@@ -64,19 +69,18 @@ func (f *Fanout) nextLocked(now time.Duration) time.Duration {
 
 // rewake nudges the clock when something falls due before it would look; the caller holds the lock.
 func (f *Fanout) rewake() {
-	at, ok := f.engine.NextWake()
-	if feed := f.nextFeed(); !ok || feed < at {
-		at, ok = feed, true
+	next := f.nextFeed()
+	if at, ok := f.engine.NextWake(); ok {
+		next = min(next, at)
 	}
-	if len(f.late) > 0 {
-		if late := f.late[0].at + lateAfter; !ok || late < at {
-			at, ok = late, true
-		}
-	}
-	if !ok || at >= f.timerAt {
+	switch {
+	case next < f.tickAt:
+		f.tickAt, f.timerAt = 0, 0 // at once: the clock then asks again
+	case len(f.late) > 0 && f.late[0].at+lateAfter < f.timerAt:
+		f.timerAt = f.late[0].at + lateAfter
+	default:
 		return
 	}
-	f.timerAt = at
 	select {
 	case f.nudge <- struct{}{}:
 	default:

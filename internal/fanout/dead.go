@@ -280,7 +280,10 @@ func (f *Fanout) purge(l *lane, s *Selection, in map[journal.Position]struct{}) 
 	f.recordEach(l, gone.taken, journal.Record{Kind: journal.Purged, At: f.clock.wall(f.clock.now())})
 	f.resize(l)
 	f.forget(l, n)
-	f.engine.Settle(f.clock.now(), l.id, engine.ToPurged, uint32(n))
+	now := f.clock.now()
+	f.engine.Settle(now, l.id, engine.ToPurged, uint32(n))
+	f.stateOrder(now, l)
+	f.pump(now)
 	f.dirty = true
 	return n
 }

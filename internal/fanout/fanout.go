@@ -48,7 +48,7 @@ type Fanout struct {
 	turn  sync.Mutex // serialises changes of replays
 
 	mu      sync.Mutex // all below
-	engine  *engine.Engine
+	engine  decider
 	index   index
 	open    map[*attempt]struct{} // in flight
 	ends    ends
@@ -61,12 +61,31 @@ type Fanout struct {
 	passed  journal.Position // decided is dropped beyond it
 	cursor  journal.Position // first position not yet decided
 	timerAt time.Duration    // when the clock wakes next
+	tickAt  time.Duration    // when the engine is asked next
 	stopped bool             // no send starts any more
 	cutting bool             // what ends from now on was cut by us
 	dirty   bool             // something changed since the last checkpoint
 
 	jobs      map[uint32]*job // replays that have not ended
 	replaying []*lane         // with a replay
+}
+
+// decider is what is asked of the engine. Tests put something in between.
+type decider interface {
+	Offer(now time.Duration, d engine.Delivery) engine.Verdict
+	Next(now time.Duration) (engine.Grant, bool)
+	Finish(now time.Duration, k engine.Ticket, r engine.Result) engine.Verdict
+	Live(k engine.Ticket) bool
+	Broke(lane engine.LaneID) bool
+	Waiting(now time.Duration, lane engine.LaneID, b engine.Backlog)
+	Settle(now time.Duration, lane engine.LaneID, to engine.Moved, n uint32)
+	Apply(now time.Duration, c engine.Change) error
+	Tick(now time.Duration)
+	NextWake() (time.Duration, bool)
+	Lane(now time.Duration, lane engine.LaneID) (engine.LaneView, bool)
+	Tenants(visit func(engine.TenantView))
+	Tenant(engine.TenantID) (engine.TenantView, bool)
+	Stats(now time.Duration) engine.Stats
 }
 
 // Start recovers the state of deliveries and begins to read, offer and send.
@@ -111,6 +130,9 @@ func newFanout(o Options) *Fanout {
 	if o.KeepDead == 0 {
 		o.KeepDead = 30 * 24 * time.Hour
 	}
+	if o.decide == nil {
+		o.decide = func(c engine.Config) decider { return engine.New(c) }
+	}
 	f := &Fanout{
 		opts: o, journal: o.Journal, log: o.Logger, clock: newAnchor(),
 		nudge: make(chan struct{}, 1), moved: make(chan struct{}, 1),
@@ -120,7 +142,7 @@ func newFanout(o Options) *Fanout {
 	f.sending, f.cut = context.WithCancel(context.Background())
 	seed := uint64(time.Now().UnixNano())
 	o.Engine.Rand = rand.New(rand.NewPCG(seed, seed>>32|1))
-	f.engine = engine.New(o.Engine)
+	f.engine = o.decide(o.Engine)
 	f.index = newIndex()
 	return f
 }

@@ -404,3 +404,33 @@ func TestRetryAfterHoldsOverRestarts(t *testing.T) {
 		t.Errorf("%d requests, %d before the restarts; want the one", len(reqs), n)
 	}
 }
+
+// What one tenant asks about its own is what the whole list says of it, and does not cost what the others have.
+func TestATenantsOwnStatusCostsItsOwnLanes(t *testing.T) {
+	b := start(t, nil)
+	b.tenant("acme")
+	b.tenant("beta")
+	b.subscribe("beta", "other", journal.Limits{})
+	sub := b.subscribe("acme", "hook", journal.Limits{Rate: "5/s", Burst: 9})
+	b.post(3, "acme", "beta")
+	b.until(sub, "delivery", delivered(3))
+	all := b.Tenants()
+	for _, want := range all {
+		if got, ok := b.TenantOf(want.TenantID); !ok || got.Counters != want.Counters || got.Tenant != want.Tenant || got.Quota != want.Quota || got.Lanes != want.Lanes {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	if own := b.LanesOf("acme"); len(own) != 1 || own[0].Subscription != sub || own[0].Rate != "5/s" || own[0].Burst != 9 {
+		t.Errorf("%+v", own)
+	}
+	if _, ok := b.TenantOf("nobody"); ok || len(b.LanesOf("nobody")) != 0 {
+		t.Error("nobody has something")
+	}
+	one := testing.AllocsPerRun(20, func() { b.LanesOf("acme"); b.TenantOf("acme") })
+	for range 50 {
+		b.subscribe("beta", "other", journal.Limits{})
+	}
+	if many := testing.AllocsPerRun(20, func() { b.LanesOf("acme"); b.TenantOf("acme") }); many > one+2 {
+		t.Errorf("%v allocations beside fifty lanes of another, %v alone", many, one)
+	}
+}

@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/journal"
@@ -16,37 +17,57 @@ const groupMost = 64 // subscriptions of one lane
 // groupName names a lane: names are the tenant's own.
 type groupName struct{ tenant, lane string }
 
-// group is the engine's id of a lane's name.
-func (x *index) group(s *journal.Subscription) engine.GroupID {
-	if s.Group == "" {
-		return 0
-	}
+// group is what has one lane's name.
+type group struct {
+	id    engine.GroupID
+	lanes []*lane // not removed
+}
+
+// group finds or makes the group of a subscription that names a lane.
+func (x *index) group(s *journal.Subscription) *group {
 	name := groupName{s.Tenant, s.Group}
-	id, known := x.groups[name]
-	if !known {
-		id = engine.GroupID(len(x.groups) + 1)
-		x.groups[name] = id
+	g := x.groups[name]
+	if g == nil {
+		g = &group{id: engine.GroupID(len(x.groups) + 1)}
+		x.groups[name] = g
 	}
-	return id
+	return g
 }
 
 // members are the other subscriptions that share the lane of s.
-func (tn *tenant) members(s *journal.Subscription) (others []*lane) {
-	if s.Group == "" {
-		return nil
-	}
-	for _, l := range tn.lanes {
-		if !l.removed && l.sub.Group == s.Group && l.sub.ID != s.ID {
-			others = append(others, l)
+func (x *index) members(s *journal.Subscription) (others []*lane) {
+	if g := x.groups[groupName{s.Tenant, s.Group}]; g != nil {
+		for _, l := range g.lanes {
+			if l.subID != s.ID {
+				others = append(others, l)
+			}
 		}
 	}
 	return others
 }
 
+// join and leave keep the group's lanes.
+func (x *index) join(l *lane) {
+	if l.sub.Group != "" {
+		g := x.group(&l.sub)
+		g.lanes = append(g.lanes, l)
+	}
+}
+
+func (x *index) leave(l *lane) {
+	if l.sub.Group != "" {
+		g := x.group(&l.sub)
+		g.lanes = slices.DeleteFunc(g.lanes, func(other *lane) bool { return other == l })
+	}
+}
+
 // share gives the profile the contract of the lane that s shares.
 func (f *Fanout) share(p *engine.Profile, tn *tenant, s *journal.Subscription) error {
-	p.Group = f.index.group(s)
-	for _, l := range tn.members(s) {
+	if s.Group == "" {
+		return nil
+	}
+	p.Group = f.index.group(s).id
+	for _, l := range f.index.members(s) {
 		other := engine.Profile{Rate: limit.Unlimited()}
 		if err := contract(&other, tn, &l.sub); err != nil {
 			return err
@@ -74,11 +95,15 @@ func stricter(x, y limit.Rate) limit.Rate {
 	return lower
 }
 
-// regroup gives those that share the lane of s the contract that has changed by it.
+// regroup gives those that share the lane of s the contract that has changed by it, which is one for all.
 func (f *Fanout) regroup(tn *tenant, s *journal.Subscription) error {
-	for _, l := range tn.members(s) {
-		p, err := f.putLane(tn, l.sub, false)
-		if err != nil {
+	var p engine.Profile
+	for i, l := range f.index.members(s) {
+		if i > 0 && l.rate == p.Rate && l.cap == p.Cap {
+			continue
+		}
+		var err error
+		if p, err = f.putLane(tn, l.sub, false); err != nil {
 			return err
 		}
 		l.rate, l.cap = p.Rate, p.Cap

@@ -58,11 +58,11 @@ type index struct {
 	tenants map[string]*tenant
 	hosts   map[string]engine.HostID
 	names   []string // of hosts
-	groups  map[groupName]engine.GroupID
+	groups  map[groupName]*group
 }
 
 func newIndex() index {
-	return index{bySub: map[string]*lane{}, tenants: map[string]*tenant{}, hosts: map[string]engine.HostID{}, groups: map[groupName]engine.GroupID{}}
+	return index{bySub: map[string]*lane{}, tenants: map[string]*tenant{}, hosts: map[string]engine.HostID{}, groups: map[groupName]*group{}}
 }
 
 func (x *index) lane(id engine.LaneID) *lane {
@@ -90,6 +90,7 @@ func (x *index) add(l *lane) {
 	x.lanes[l.id] = l
 	x.bySub[l.sub.ID] = l
 	l.tenant.lanes = append(l.tenant.lanes, l)
+	x.join(l)
 }
 
 // match calls visit for every lane that the trigger is for, in lane order within a tenant, by
@@ -318,6 +319,7 @@ func (f *Fanout) removeLane(l *lane) error {
 	}
 	l.backlog.each(f.release)
 	l.removed = true
+	f.index.leave(l)
 	l.backlog, l.dead = backlog{}, nil
 	f.resize(l)
 	l.sub.Secrets, l.sub.Requests, l.dress = nil, journal.Requests{}, dress{}

@@ -364,3 +364,94 @@ func TestOrderedBacklogAgainstNaiveTwin(t *testing.T) {
 		})
 	})
 }
+
+// stopped has an ordered lane with ten triggers of one key whose fifth died, and stops what is behind it.
+func stoppedAtFifth(b *bench) (sub string, took *successes) {
+	b.tenant("acme")
+	sub = b.ordered("acme", "stops", journal.OrderKey, journal.OnDeadStop, journal.Limits{})
+	took = &successes{}
+	b.answers("stops", func(_ int, r *delivery.Request) delivery.Outcome {
+		b.to.mu.Lock()
+		defer b.to.mu.Unlock()
+		if string(r.Payload) == "k0 4" {
+			return rejected()
+		}
+		took.payloads = append(took.payloads, string(r.Payload))
+		return ok()
+	})
+	b.keyed(0, 10, 1)
+	b.until(sub, "the stop", func(s LaneStatus) bool { return s.Counters.Dead == 1 && s.Counters.Parked == 5 })
+	b.answers("stops", func(_ int, r *delivery.Request) delivery.Outcome {
+		b.to.mu.Lock()
+		defer b.to.mu.Unlock()
+		took.payloads = append(took.payloads, string(r.Payload))
+		return ok()
+	})
+	return sub, took
+}
+
+// What a dead letter has stopped waits for its replay, in which it goes first again, over a restart and a crash.
+//
+// Field case 23.
+func TestTheRevivedHeadGoesFirst(t *testing.T) {
+	for name, end := range map[string]func(*bench){"": func(*bench) {}, "restart": (*bench).restart, "crash": (*bench).crash} {
+		t.Run(name, func(t *testing.T) {
+			b := start(t, easyBudget)
+			sub, took := stoppedAtFifth(b)
+			end(b)
+			r := b.replay(Selection{Subscription: sub})
+			b.until(sub, "the rest", delivered(10))
+			took.inOrder(t, 10, name == "crash")
+			b.job(r.ID, "the end", isDone)
+		})
+	}
+}
+
+// Given up, a dead letter lets go what it has stopped, one by one and by a selection.
+//
+// Field case 23.
+func TestAPurgeLetsGoWhatIsStopped(t *testing.T) {
+	for name, purge := range map[string]func(*bench, string) error{
+		"one": func(b *bench, sub string) error {
+			list, _, err := b.DeadLetters(b.t.Context(), Selection{Subscription: sub}, DeadCursor{}, 1)
+			if err != nil {
+				return err
+			}
+			return b.PurgeOne(b.t.Context(), sub, list[0].Trigger.ID)
+		},
+		"selection": func(b *bench, sub string) error {
+			_, err := b.PurgeDead(b.t.Context(), Selection{Subscription: sub}, false)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := start(t, easyBudget)
+			sub, took := stoppedAtFifth(b)
+			if err := purge(b, sub); err != nil {
+				t.Fatal(err)
+			}
+			b.until(sub, "the rest", func(s LaneStatus) bool { return s.Counters.Delivered == 9 && s.Counters.Cancelled == 1 })
+			took.inOrder(t, 9, false)
+		})
+	}
+}
+
+// Several dead letters of one key are replayed in the order in which they were posted, whichever of them fails
+// again for a while.
+//
+// Field case 23.
+func TestAReplayKeepsTheOrderOfAKey(t *testing.T) {
+	b := start(t, func(o *Options) {
+		easyBudget(o)
+		o.Profile.Schedule.QuickBase = 300 * time.Millisecond
+	})
+	b.tenant("acme")
+	sub := b.ordered("acme", "again", journal.OrderKey, "", journal.Limits{})
+	b.answers("again", func(int, *delivery.Request) delivery.Outcome { return rejected() })
+	b.keyed(0, 20, 2)
+	b.until(sub, "death", func(s LaneStatus) bool { return s.Counters.Dead == 20 })
+	took := b.flaky("again", 0.3)
+	b.replay(Selection{Subscription: sub})
+	b.until(sub, "the end", delivered(20))
+	took.inOrder(t, 20, false)
+}

@@ -104,7 +104,7 @@ func (f *Fanout) feed(now time.Duration, l *lane) {
 	r.look = now + replayLook
 	if l.backlog.ordered != nil {
 		r.released = now
-		f.take(now, l, min(room, len(l.backlog.ordered)))
+		f.take(now, l, min(room, len(l.backlog.ordered), stagedMost-l.backlog.claims()))
 		return
 	}
 	if n == room && len(r.staged) > r.ahead/2 {
@@ -207,12 +207,8 @@ func (f *Fanout) revive(now time.Duration, l *lane, j *job, dead []ref) {
 		l.past[d.pos()] = p
 		refs = append(refs, newRef(d.pos(), ms, p.Base(), engine.None, flagRecorded).in(d.queue()))
 	}
-	groups := alike(refs)
-	if l.backlog.ordered != nil {
-		slices.Reverse(groups) // each goes in front
-	}
 	j.count.Taken += uint64(len(dead))
-	for _, refs := range groups {
+	for _, refs := range alike(refs) {
 		f.recordEach(l, refs, journal.Record{Kind: journal.Revived, Attempt: refs[0].attempt(), Ref: uint64(j.Number), At: f.clock.wall(now)})
 		f.stage(now, l, refs)
 	}
@@ -223,19 +219,35 @@ func (f *Fanout) revive(now time.Duration, l *lane, j *job, dead []ref) {
 }
 
 // stage claims the next attempts of deliveries that begin alike. On an ordered lane each goes to the front of its
-// queue at once, which nothing of the queue may pass.
+// queue at once, behind those that were revived before it: nothing of the queue may pass.
 func (f *Fanout) stage(now time.Duration, l *lane, refs []ref) {
 	mark := f.recordEach(l, refs, journal.Record{Kind: journal.Claimed, Attempt: refs[0].attempt() + 1, At: f.clock.wall(now)})
 	if l.backlog.ordered != nil {
-		for _, r := range slices.Backward(refs) {
-			q := l.backlog.of(r.queue())
-			q.claimed = append([]claim{{r, mark}}, q.claimed...)
+		for _, r := range refs {
+			l.putRevived(claim{r, mark})
 		}
 		return
 	}
 	for _, r := range refs {
 		l.replay.staged = append(l.replay.staged, claim{r, mark})
 	}
+}
+
+// putRevived puts a revived delivery of an ordered lane behind those of its queue that wait in front.
+func (l *lane) putRevived(c claim) {
+	q := l.backlog.of(c.queue())
+	again := func(r ref) bool { return l.past[r.pos()].Job != 0 }
+	for len(q.claimed) == 0 || again(q.claimed[len(q.claimed)-1].ref) {
+		if front := q.ready; front.n == 0 || !again(front.at(0).first()) {
+			break
+		}
+		q.claimed = append(q.claimed, claim{ref: q.ready.popFront()})
+	}
+	at := len(q.claimed)
+	for at > 0 && !again(q.claimed[at-1].ref) {
+		at--
+	}
+	q.claimed = slices.Insert(q.claimed, at, c)
 }
 
 // restage repeats the claims of what is staged, behind a checkpoint.

@@ -83,6 +83,9 @@ func (f *Fanout) Replay(ctx context.Context, s Selection, rate string, dry bool)
 	if j.rate, err = replayRate(rate); err != nil || j.rate.IsPaused() {
 		return ReplayStatus{}, fmt.Errorf("%w: rate: must be such as 15/s", ErrInvalid)
 	}
+	if err := f.checkOpen(s.Tenant); err != nil && !dry {
+		return ReplayStatus{}, err
+	}
 	parts, err := f.partsOf(ctx, j, lanes)
 	if err != nil {
 		return ReplayStatus{}, err
@@ -102,6 +105,24 @@ func (f *Fanout) Replay(ctx context.Context, s Selection, rate string, dry bool)
 	defer f.mu.Unlock()
 	f.attach(j, parts)
 	return f.replayStatus(j), nil
+}
+
+const jobsOpen = 50 // replays of a tenant that have not ended: each costs memory, and time under the lock
+
+// checkOpen refuses one more replay of a tenant than may be open.
+func (f *Fanout) checkOpen(tenant string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	open := 0
+	for _, j := range f.jobs {
+		if j.Tenant == tenant {
+			open++
+		}
+	}
+	if open >= jobsOpen {
+		return fmt.Errorf("%w: %d replays of the tenant have not ended; wait for them, or resume what is cancelled", ErrConflict, open)
+	}
+	return nil
 }
 
 // replayRate compiles a replay's own rate: at once only what it brings in a fiftieth of a second.

@@ -702,3 +702,62 @@ func TestAReplayKeepsTheOrder(t *testing.T) {
 		})
 	}
 }
+
+// What one tenant leaves open is bounded, and bounds nobody else.
+func TestATenantsOpenReplaysAreBounded(t *testing.T) {
+	b := start(t, nil)
+	for _, id := range []string{"acme", "beta"} {
+		b.tenant(id)
+	}
+	subs := map[string]string{"acme": b.subscribe("acme", "hook", journal.Limits{}), "beta": b.subscribe("beta", "else", journal.Limits{})}
+	b.bury(subs["acme"], "hook", "acme", 1)
+	b.bury(subs["beta"], "else", "beta", 1)
+	edit(t, b, subs["acme"], func(s *journal.Subscription) { s.Paused = true })
+	var err error
+	for range jobsOpen + 1 {
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = b.Replay(t.Context(), Selection{Subscription: subs["acme"]}, "", false)
+	}
+	if !errors.Is(err, ErrConflict) {
+		t.Errorf("one more than %d: %v", jobsOpen, err)
+	}
+	if _, err := b.Replay(t.Context(), Selection{Tenant: "acme"}, "", true); err != nil {
+		t.Errorf("a dry run: %v", err)
+	}
+	b.replay(Selection{Subscription: subs["beta"]})
+	b.until(subs["beta"], "delivery", delivered(1))
+}
+
+// What waits is not sent twice by a resend, also when it is so old that it has moved.
+//
+// Field case 53.
+func TestAResendOfWhatWaitsIsRefused(t *testing.T) {
+	b := start(t, nil)
+	b.tenant("acme")
+	sub := b.subscribe("acme", "hook", journal.Limits{})
+	before := b.post(1, "acme")[0]
+	b.until(sub, "delivery", delivered(1))
+	edit(t, b, sub, func(s *journal.Subscription) { s.Paused = true })
+	waits := b.post(5, "acme")
+	b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 5 })
+	for _, what := range []string{"parked", "moved"} {
+		for _, r := range waits {
+			if _, err := b.Resend(t.Context(), r.ID, []string{sub}); !errors.Is(err, ErrConflict) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		b.moveEverything()
+	}
+	if _, err := b.Resend(t.Context(), before.ID, []string{sub}); err != nil {
+		t.Errorf("what was delivered: %v", err)
+	}
+	edit(t, b, sub, func(s *journal.Subscription) { s.Paused = false })
+	b.until(sub, "the end", delivered(7))
+	for id, n := range b.times("hook") {
+		if n != 1 && id != before.ID {
+			t.Errorf("%s was sent %d times", id, n)
+		}
+	}
+}

@@ -39,6 +39,9 @@ func (f *Fanout) Resend(ctx context.Context, trigger string, subscriptions []str
 			lanes = append(lanes, l)
 		}
 	}
+	if err := f.notHeld(ctx, t, lanes); err != nil {
+		return 0, err
+	}
 	f.mu.Lock()
 	for _, l := range lanes {
 		if err = f.atRest(l, p); err != nil {
@@ -100,7 +103,39 @@ func (f *Fanout) atRest(l *lane, p journal.Position) error {
 		at(r)
 	}
 	if busy {
-		return fmt.Errorf("%w: it is on its way to %s; wait until that is settled", ErrConflict, l.subID)
+		return onItsWay(l)
+	}
+	return nil
+}
+
+func onItsWay(l *lane) error {
+	return fmt.Errorf("%w: it is on its way to %s; wait until that is settled", ErrConflict, l.subID)
+}
+
+// notHeld refuses what waits on a lane under a name in HELD, which does not tell the trigger: the ledger does.
+func (f *Fanout) notHeld(ctx context.Context, t *journal.Trigger, lanes []*lane) error {
+	f.mu.Lock()
+	held := slices.DeleteFunc(slices.Clone(lanes), func(l *lane) bool {
+		some := false
+		l.backlog.each(func(r ref) { some = some || r.pos().Held() })
+		return !some
+	})
+	mark := f.journal.Record()
+	f.mu.Unlock()
+	if len(held) == 0 {
+		return nil
+	}
+	if err := f.journal.WaitFlushed(ctx, mark); err != nil {
+		return err
+	}
+	last, _, err := f.journal.Completion(ctx, t)
+	if err != nil {
+		return err
+	}
+	for _, l := range held {
+		if d := (Fate{Record: last[l.id]}); d.Kind != 0 && !d.Settled() {
+			return onItsWay(l)
+		}
 	}
 	return nil
 }

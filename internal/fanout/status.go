@@ -1,6 +1,8 @@
 package fanout
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/breaker"
@@ -18,6 +20,33 @@ func (f *Fanout) Lanes() []LaneStatus {
 		}
 	})
 	return out
+}
+
+// LanesOf is Lanes of one tenant, at the cost of its own alone.
+func (f *Fanout) LanesOf(tenant string) []LaneStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := []LaneStatus{}
+	f.eachLaneOf(f.index.tenants[tenant], func(l *lane, v engine.LaneView) {
+		if !l.removed {
+			out = append(out, f.laneStatus(l, v))
+		}
+	})
+	slices.SortFunc(out, func(a, b LaneStatus) int { return cmp.Compare(a.Lane, b.Lane) })
+	return out
+}
+
+// eachLaneOf visits every lane of a tenant, which may be nil, removed ones included.
+func (f *Fanout) eachLaneOf(tn *tenant, visit func(*lane, engine.LaneView)) {
+	if tn == nil {
+		return
+	}
+	now := f.clock.now()
+	for _, l := range tn.lanes {
+		if v, ok := f.engine.Lane(now, l.id); ok {
+			visit(l, v)
+		}
+	}
 }
 
 // eachLane visits every lane by number, removed ones included: their account goes on.
@@ -52,10 +81,22 @@ func (f *Fanout) laneStatus(l *lane, v engine.LaneView) LaneStatus {
 	if int(v.Host) < len(f.index.names) {
 		s.HostName = f.index.names[v.Host]
 	}
-	if p, err := f.profile(l.tenant, l.sub); err == nil {
-		s.Rate, s.Burst = p.Rate.String(), p.Rate.Burst()
-	}
+	s.Rate, s.Burst = l.rate.String(), l.rate.Burst()
 	return s
+}
+
+// TenantOf is the account of one tenant, as Tenants has it, at the cost of its own lanes alone.
+func (f *Fanout) TenantOf(id string) (s TenantStatus, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	tn := f.index.tenants[id]
+	if tn == nil {
+		return s, false
+	}
+	s.TenantView, ok = f.engine.Tenant(tn.id)
+	s.TenantID, s.Bytes, s.Quota, s.Lanes = id, int64(tn.bytes), tn.tier.Backlog, len(tn.lanes)
+	f.eachLaneOf(tn, func(_ *lane, v engine.LaneView) { s.Counters = s.Counters.Plus(v.Counters) })
+	return s, ok
 }
 
 // Tenants lists the account of every tenant, removed lanes included.

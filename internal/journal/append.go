@@ -190,7 +190,7 @@ func (a *appender) run(ctx context.Context) {
 			return
 		}
 		for a.waiting() > 0 {
-			pause(ctx, appendEvery-time.Since(a.begun))
+			a.j.pause(ctx, appendEvery-time.Since(a.begun))
 			a.begun = time.Now()
 			a.flush(ctx, a.next())
 		}

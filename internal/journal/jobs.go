@@ -46,7 +46,7 @@ const (
 
 const (
 	jobsBucket = "JOBS"
-	jobsMost   = 1000 // the oldest that have ended are forgotten
+	jobsMost   = 100 // of one tenant; its oldest that have ended are forgotten
 )
 
 // jobs keeps replays in a KV bucket of their own, which is made with the first. Safe for concurrent use.
@@ -146,7 +146,7 @@ func (j *Journal) PutJob(ctx context.Context, job Job) (Job, error) {
 	s.mu.Lock()
 	s.byNumber[job.Number] = job
 	s.mu.Unlock()
-	s.forget(ctx)
+	s.forget(ctx, job.Tenant)
 	return job, nil
 }
 
@@ -177,16 +177,20 @@ func (s *jobs) store(ctx context.Context, job Job) error {
 	return nil
 }
 
-// forget removes the oldest that have ended, where there are too many.
-func (s *jobs) forget(ctx context.Context) {
+// forget removes a tenant's oldest that have ended, where it has too many.
+func (s *jobs) forget(ctx context.Context, tenant string) {
 	s.mu.Lock()
 	var ended []uint32
+	over := -jobsMost
 	for n, job := range s.byNumber {
+		if job.Tenant != tenant {
+			continue
+		}
+		over++
 		if job.State == JobDone {
 			ended = append(ended, n)
 		}
 	}
-	over := len(s.byNumber) - jobsMost
 	s.mu.Unlock()
 	slices.Sort(ended)
 	for _, n := range ended[:max(0, min(over, len(ended)))] {

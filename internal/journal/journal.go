@@ -40,6 +40,7 @@ type Options struct {
 	Ballast   int64                      // 0 is none
 	MinFree   func() (total, free int64) // nil: statfs of Dir; tests hand one in
 	NoSync    bool                       // tests only: shows that the crash test notices
+	NoPause   bool                       // tests only: a flush follows another at once, so that virtual time does not pass for them
 	Logger    *slog.Logger               // nil is silent
 
 	tune tuning // tests only
@@ -216,6 +217,13 @@ func (j *Journal) WaitFlushed(ctx context.Context, m Mark) error {
 
 // Flushed reports whether everything up to m is durable.
 func (j *Journal) Flushed(m Mark) bool { return j.outcomes.flushed.reached(uint64(m)) }
+
+// pause lets time pass between two flushes.
+func (j *Journal) pause(ctx context.Context, d time.Duration) {
+	if !j.opt.NoPause {
+		pause(ctx, d)
+	}
+}
 
 // Partitions is how many there are.
 const Partitions = 64

@@ -109,7 +109,7 @@ func (o *outcomes) flush(ctx context.Context) bool {
 	if !o.pending() {
 		return false
 	}
-	pause(ctx, flushEvery-time.Since(o.begun))
+	o.j.pause(ctx, flushEvery-time.Since(o.begun))
 	o.begun = time.Now()
 	for _, w := range o.take() {
 		if w.cp != nil {

@@ -134,3 +134,23 @@ func TestJobsAreKept(t *testing.T) {
 		t.Errorf("%+v, %v", third, err)
 	}
 }
+
+// Of replays that have ended a tenant's oldest are forgotten, never another's.
+func TestATenantForgetsItsOwnReplaysAlone(t *testing.T) {
+	j := open(t, testOptions(t.TempDir()))
+	kept, err := j.PutJob(t.Context(), Job{Tenant: "beta", State: JobDone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range jobsMost + 5 {
+		if _, err := j.PutJob(t.Context(), Job{Tenant: "acme", State: JobDone}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok := j.Job(kept.ID); !ok {
+		t.Error("beta's was forgotten for acme's")
+	}
+	if n := len(j.Jobs()); n != jobsMost+1 {
+		t.Errorf("%d are kept, want %d and one", n, jobsMost)
+	}
+}

@@ -374,3 +374,16 @@ func TestACompressedBodyIsRefusedUnread(t *testing.T) {
 		}
 	}
 }
+
+// An answer does not grow with how much is wrong.
+func TestProblemsAreBounded(t *testing.T) {
+	var b strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&b, `"x%d":1,`, i)
+	}
+	s := start(t, "", nil)
+	a := s.must(422, s.do("POST", "/v1/subscriptions", strings.NewReader(`{`+b.String()+`"url":1}`)))
+	if p := a.problem(t); len(p.Errors) != maxProblems {
+		t.Errorf("%d problems in %d bytes, want %d", len(p.Errors), len(a.body), maxProblems)
+	}
+}

@@ -31,6 +31,8 @@ func TestATenantsOwnPostsGoByTheRateOfItsTier(t *testing.T) {
 		!strings.HasSuffix(p.Type, "over-inbound-rate") || !strings.Contains(p.Detail, "tier default") {
 		t.Errorf("%v %+v", refused.header, p)
 	}
+	url, _ := endpoint(t, 200)
+	s.must(429, s.as(key, "POST", "/v1/subscriptions/"+s.subscribe("acme", url, "").ID+"/test", "x")) // a test is a post
 	for range 10 {
 		s.must(202, s.post("acme", "by the operator"))
 	}

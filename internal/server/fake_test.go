@@ -72,7 +72,9 @@ func (f *fake) Lanes() []fanout.LaneStatus                                { retu
 func (f *fake) Lane(string) (fanout.LaneStatus, bool) {
 	panic("a value that quotes https://h.test/SECRETPATH")
 }
-func (f *fake) Tenants() []fanout.TenantStatus { return f.all }
+func (f *fake) LanesOf(string) []fanout.LaneStatus               { return f.lanes }
+func (f *fake) TenantOf(string) (s fanout.TenantStatus, ok bool) { return s, false }
+func (f *fake) Tenants() []fanout.TenantStatus                   { return f.all }
 func (f *fake) Figures() ([]fanout.LaneFigures, engine.Counters) {
 	var sum engine.Counters
 	for i := range f.figure {

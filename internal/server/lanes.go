@@ -83,7 +83,11 @@ func (s *Server) listLanes(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c := callerOf(r)
-	return reply(w, http.StatusOK, pageOf(q, s.fanout.Lanes(),
+	lanes := s.fanout.Lanes
+	if c.role == tenant { // what it asks for costs nobody else
+		lanes = func() []fanout.LaneStatus { return s.fanout.LanesOf(c.of) }
+	}
+	return reply(w, http.StatusOK, pageOf(q, lanes(),
 		func(l *fanout.LaneStatus) uint64 { return uint64(l.Lane) },
 		func(l *fanout.LaneStatus) bool {
 			return q.of(c, l.TenantID) && (len(q.words) == 0 || q.hasReason(viewLane(l).Blocked))
@@ -119,7 +123,12 @@ func (s *Server) account(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c := callerOf(r)
-	all := slices.DeleteFunc(s.fanout.Tenants(), func(t fanout.TenantStatus) bool { return !c.sees(t.TenantID) })
+	var all []fanout.TenantStatus
+	if c.role != tenant {
+		all = s.fanout.Tenants()
+	} else if own, ok := s.fanout.TenantOf(c.of); ok {
+		all = append(all, own)
+	}
 	slices.SortFunc(all, func(a, b fanout.TenantStatus) int { return cmp.Compare(a.Tenant, b.Tenant) })
 	var sum engine.Counters
 	balanced := true

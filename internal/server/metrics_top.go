@@ -221,12 +221,12 @@ func (t *top) look(lanes []fanout.LaneFigures, tenants []fanout.TenantStatus) {
 	for _, r := range first(all, min(t.k, 1), func(r *tenantRank) float64 { return 1 - r.worst }) {
 		byTen[r.id] = r.id
 	}
-	reselect(t.lanes, byLane, func(sub, tenant string) *laneSeries { return t.byLane.of(tenant, sub) }, t.byLane.drop)
-	reselect(t.tenants, byTen, func(id, _ string) *tenantSeries { return t.byTen.of(id) }, t.byTen.drop)
+	renew(t.lanes, byLane, func(sub, tenant string) *laneSeries { return t.byLane.of(tenant, sub) }, t.byLane.drop)
+	renew(t.tenants, byTen, func(id, _ string) *tenantSeries { return t.byTen.of(id) }, t.byTen.drop)
 }
 
-// reselect makes the keys of have those of want.
-func reselect[S any](have map[string]S, want map[string]string, add func(key, value string) S, drop func(string)) {
+// renew makes the keys of have those of want.
+func renew[S any](have map[string]S, want map[string]string, add func(key, value string) S, drop func(string)) {
 	for k := range have {
 		if _, stays := want[k]; !stays {
 			delete(have, k)

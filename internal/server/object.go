@@ -115,7 +115,9 @@ func (o *object) add(name string, value json.RawMessage) {
 }
 
 func (o *object) bad(name, rule string) {
-	o.problems = append(o.problems, fieldRule{strings.TrimSuffix(o.path+clip(name), "."), rule})
+	if len(o.problems) < maxProblems {
+		o.problems = append(o.problems, fieldRule{strings.TrimSuffix(o.path+clip(name), "."), rule})
+	}
 }
 
 // clip bounds a name that the caller chose, for the answer.

@@ -39,7 +39,9 @@ type Fanout interface {
 	DeleteSubscription(ctx context.Context, id string) error
 	Lanes() []fanout.LaneStatus
 	Lane(subscription string) (fanout.LaneStatus, bool)
+	LanesOf(tenant string) []fanout.LaneStatus
 	Tenants() []fanout.TenantStatus
+	TenantOf(id string) (fanout.TenantStatus, bool)
 	Stats() fanout.Stats
 	Figures() ([]fanout.LaneFigures, engine.Counters)
 	LookNear() error

@@ -10,7 +10,7 @@ import (
 )
 
 // testSubscription is POST /v1/subscriptions/{id}/test: a trigger for this subscription alone, whatever its
-// topics. It takes the way of every other: limits, ledger, account.
+// topics. It takes the way of every other: the tier's inbound rate, limits, ledger, account.
 func (s *Server) testSubscription(w http.ResponseWriter, r *http.Request) error {
 	if s.stopping.Load() {
 		return fanout.ErrStopped
@@ -27,6 +27,9 @@ func (s *Server) testSubscription(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	if t.ContentType, err = contentType(r.Header); err != nil {
+		return err
+	}
+	if err := s.rate(callerOf(r), 1); err != nil {
 		return err
 	}
 	if t.Payload, err = readBody(w, r, s.maxBody, s.pace); err != nil {

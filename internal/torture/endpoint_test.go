@@ -182,6 +182,16 @@ func failingSometimes(every int) reply {
 	}
 }
 
+// failingSeldom answers every n-th request with 500, the others at once.
+func failingSeldom(every int) reply {
+	return func(n int, _ string) (int, time.Duration) {
+		if n%every == every-1 {
+			return 500, 0
+		}
+		return 200, 0
+	}
+}
+
 // poison says which messages failingSometimes refuses.
 func poison(id string) bool { return digest(id)%40 == 0 }
 

@@ -124,6 +124,24 @@ func judgeRate(t *testing.T, e *endpoint, rate float64, burst, limit int) {
 	}
 }
 
+// judgeOrder fails the test unless what an endpoint took was new to it in the order of the log.
+func judgeOrder(t *testing.T, e *endpoint, acked map[string]trigger) {
+	t.Helper()
+	taken := make(map[string]bool)
+	var last trigger
+	for _, r := range e.requests() {
+		tr, known := acked[r.id]
+		if !r.accepted() || !known || taken[r.id] {
+			continue
+		}
+		if taken[r.id] = true; tr.position <= last.position {
+			t.Errorf("%s: %+v was taken after %+v", e.name, tr, last)
+			return
+		}
+		last = tr
+	}
+}
+
 // judgeIDs fails the test if a trigger has two ids: one that was posted again with its key would have
 // become a second trigger. ids is by the trigger's name, over all endpoints.
 func judgeIDs(t *testing.T, e *endpoint, ids map[string]string) {

@@ -19,10 +19,11 @@ type member struct {
 	*endpoint
 	tenant, subscription string
 	limited, picky       bool
+	strict               bool // takes them one after the other, in the order of acceptance
 }
 
-// members gives every tenant five subscriptions: fast, two slow ones, one that fails now and then, one
-// whose contract is far below the load.
+// members gives every tenant six subscriptions: fast, two slow ones, one that fails now and then, one that is
+// ordered, one whose contract is far below the load.
 func members(t *testing.T, s *service, tenants []string) []*member {
 	t.Helper()
 	var all []*member
@@ -38,6 +39,7 @@ func members(t *testing.T, s *service, tenants []string) []*member {
 		add("slow", between(50*time.Millisecond, 500*time.Millisecond), nil)
 		add("slower", between(200*time.Millisecond, 500*time.Millisecond), nil)
 		add("failing", failingSometimes(12), nil).picky = true
+		add("strict", failingSeldom(50), map[string]any{"order": "subscription"}).strict = true
 		add("limited", always(200, 5*time.Millisecond), map[string]any{
 			"rate": fmt.Sprintf("%d/s", contractRate), "burst": contractBurst, "cap": contractCap,
 		}).limited = true
@@ -182,6 +184,9 @@ func judge(t *testing.T, s *service, all []*member, acked map[string]trigger, in
 			t.Errorf("%s: the account says %+v, the endpoint saw %+v", m.name, got, want)
 		}
 		sum.add(judgeDuplicates(t, m.endpoint, kills))
+		if m.strict {
+			judgeOrder(t, m.endpoint, acked)
+		}
 		requests += len(m.requests())
 	}
 	if most := 1 + len(kills)/50; len(sum.stalled) > most { // a disk that stalls now and then
