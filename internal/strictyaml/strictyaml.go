@@ -17,6 +17,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
@@ -143,7 +144,12 @@ func (r *Reader) Parse(data []byte, most int, size string) ([]ast.Node, bool) {
 		r.Problem(nil, "", "must be text in UTF-8")
 		return nil, false
 	}
-	f, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	tokens := lexer.Tokenize(string(data))
+	if loses(tokens) {
+		r.Problem(nil, "", "must not hold an empty document; two lines of --- need something between them")
+		return nil, false
+	}
+	f, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		r.syntax(err)
 		return nil, false
@@ -155,6 +161,23 @@ func (r *Reader) Parse(data []byte, most int, size string) ([]ast.Node, bool) {
 		}
 	}
 	return docs, true
+}
+
+// loses reports whether something stands behind two --- with nothing between them: the parser stops there.
+func loses(tokens token.Tokens) bool {
+	header, empty := false, false
+	for _, t := range tokens {
+		switch {
+		case t.Type == token.CommentType:
+		case t.Type == token.DocumentHeaderType:
+			header, empty = true, empty || header
+		case empty:
+			return true
+		default:
+			header = false
+		}
+	}
+	return false
 }
 
 // syntax notes a parser's error in one line.

@@ -84,7 +84,7 @@ func Whole(n ast.Node) (int64, bool) {
 	return 0, false
 }
 
-// Number reads a number; it may be infinite or none (.inf, .nan).
+// Number reads a number; .inf and .nan are none.
 func Number(n ast.Node) (float64, bool) {
 	if f, is := n.(*ast.FloatNode); is {
 		return f.Value, true
