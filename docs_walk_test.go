@@ -3,6 +3,7 @@ package fairlane_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -65,10 +66,7 @@ func startWalk(t *testing.T, env ...string) *walker {
 	w.here = strings.NewReplacer(w.api, "127.0.0.1:8080", sink, "127.0.0.1:9000")
 	bin := filepath.Join(t.TempDir(), "bin")
 	script := fmt.Sprintf("#!/bin/sh\ncase \"$1\" in\nserve) exec %[1]s \"$@\" --listen %[2]s ;;\nsink | import) exec %[1]s \"$@\" ;;\n*) exec %[1]s \"$@\" --server http://%[2]s ;;\nesac\n", real, w.api)
-	if err := os.Mkdir(bin, 0o755); err == nil {
-		err = os.WriteFile(filepath.Join(bin, "fairlane"), []byte(script), 0o755)
-	}
-	if err != nil {
+	if err := errors.Join(os.Mkdir(bin, 0o755), os.WriteFile(filepath.Join(bin, "fairlane"), []byte(script), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	shell := exec.Command("bash", "--noprofile", "--norc")

@@ -74,7 +74,7 @@ func (f *Film) Fired(rules, class string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // it is in the system's temporary directory
 	rules, err = filepath.Abs(rules)
 	if err != nil {
 		return nil, err

@@ -243,10 +243,3 @@ func (e *events) send(to []string, ev *happening) error {
 	e.sent++
 	return nil
 }
-
-// count is how many were sent since the start.
-func (e *events) count() uint64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.sent
-}
