@@ -258,9 +258,8 @@ func TestALostAnswerIsCountedAsDoubt(t *testing.T) {
 	if s := st.Stats(); s.Doubt != 1 {
 		t.Errorf("%+v, want one in doubt", s)
 	}
-	if used, err := srv.open().Usage(bg, c); used != 2 || err != nil {
-		t.Errorf("the store has %d, want the one admitted and the one in doubt (%v)", used, err)
-	}
+	direct := srv.open() // on a busy machine the request may still be on its way
+	until(t, "the store has the one admitted and the one in doubt", func() bool { used, err := direct.Usage(bg, c); return used == 2 && err == nil })
 	wire.cut.Store(false)
 	until(t, "the store is back", func() bool { a, _ := st.Peek(bg, []admit.Check{c}); return !a.Away })
 }
