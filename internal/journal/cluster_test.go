@@ -287,7 +287,7 @@ func (l *load) end(t *testing.T, j *Journal) {
 	o := j.opt
 	closeJournal(t, j)
 	o.Cluster = &Cluster{URLs: o.Cluster.URLs, User: o.Cluster.User, Password: o.Cluster.Password}
-	j = open(t, o)
+	j = openSoon(t, o)
 	defer closeJournal(t, j)
 	there := make(map[Position]bool)
 	for _, tr := range readAll(t, j, 0) {
@@ -306,6 +306,22 @@ func (l *load) end(t *testing.T, j *Journal) {
 		t.Errorf("%+v, %d acknowledged", c, len(l.acked))
 	}
 	t.Logf("%d acknowledged, %d refused", len(l.acked), l.fails.Load())
+}
+
+// openSoon opens, again and again for a minute: servers that have just come back may not answer yet.
+func openSoon(t *testing.T, o Options) *Journal {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		j, err := Open(ctx, o)
+		if err == nil {
+			return j
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Field case 80.
