@@ -246,7 +246,7 @@ func newCutter(t *testing.T, to string) *cutter {
 func TestALostAnswerIsCountedAsDoubt(t *testing.T) {
 	srv := serve(t)
 	wire := newCutter(t, "127.0.0.1:"+srv.port)
-	st := srv.open(func(c *Config) { c.URL = "redis://" + wire.addr })
+	st := srv.open(func(c *Config) { c.URL, c.Deadline = "redis://"+wire.addr, 10*time.Second }) // it is the connection that ends
 	c := quotatest.Fixed("month", 10, admit.Month)
 	if a, err := st.Take(bg, []admit.Check{c}); err != nil || a.Away {
 		t.Fatalf("%+v, %v", a, err)
