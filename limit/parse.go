@@ -37,6 +37,22 @@ func ParseRate(s string, burst int64) (Rate, error) {
 	return NewRate(int64(n), per*time.Duration(scale), burst)
 }
 
+// ParseContract is ParseRate where "" is unlimited and a burst of 0 is one second's
+// worth: OneSecond, or 1 of a paused rate.
+func ParseContract(s string, burst int64) (Rate, error) {
+	if s == "" {
+		return Unlimited(), nil
+	}
+	if burst == 0 {
+		one, err := ParseRate(s, 1)
+		if err != nil {
+			return Rate{}, err
+		}
+		burst = max(1, one.OneSecond())
+	}
+	return ParseRate(s, burst)
+}
+
 // parseAmount reads decimals as n/scale, reduced. What has too many digits is
 // answered as more than MaxTokens.
 func parseAmount(s string) (n, scale uint64, ok bool) {

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -148,4 +149,30 @@ func FuzzParseRate(f *testing.F) {
 			t.Fatalf("ParseRate(%q, %d): first take of a full bucket: %+v", s, burst, d)
 		}
 	})
+}
+
+// One second's worth is one rule for everybody who lets a burst be left out.
+func TestABurstThatIsLeftOutIsOneSecondsWorth(t *testing.T) {
+	for _, c := range []struct {
+		text       string
+		burst      int64
+		want, once int64
+	}{
+		{"100/s", 0, 100, 100},
+		{"3/2s", 0, 2, 2}, // rounded up
+		{"0.1/s", 0, 1, 1},
+		{"120/m", 0, 2, 2},
+		{"100/s", 7, 7, 100},
+		{"0", 0, 1, 0},
+		{"unlimited", 0, math.MaxInt64, 0},
+		{"", 5, math.MaxInt64, 0},
+	} {
+		r, err := ParseContract(c.text, c.burst)
+		if err != nil || r.Burst() != c.want || r.OneSecond() != c.once {
+			t.Errorf("%q, %d: burst %d, one second %d, %v", c.text, c.burst, r.Burst(), r.OneSecond(), err)
+		}
+	}
+	if _, err := ParseContract("100", 0); err == nil {
+		t.Error("an amount without a period was read")
+	}
 }

@@ -100,6 +100,15 @@ func (r *Rate) PerSecond() float64 {
 	return float64(r.n) * float64(time.Second) / float64(r.per)
 }
 
+// OneSecond returns the tokens of one second, rounded up, at least 1: the burst of a
+// rate that says none. 0 if unlimited or paused.
+func (r *Rate) OneSecond() int64 {
+	if r.IsUnlimited() || r.IsPaused() {
+		return 0
+	}
+	return int64(max(1, math.Ceil(r.PerSecond())))
+}
+
 // Burst returns B, the most that passes at once: math.MaxInt64 if unlimited.
 func (r *Rate) Burst() int64 {
 	if r.IsUnlimited() {

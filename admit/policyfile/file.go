@@ -239,7 +239,7 @@ func readRate(s *section) (*admit.Spec, bool) {
 		text, is = "0", true
 	}
 	if one, err := limit.ParseRate(text, 1); is && err == nil && !asked && !one.IsUnlimited() {
-		burst = int64(max(1, one.PerSecond()+0.999999))
+		burst = one.OneSecond()
 	}
 	rate, err := limit.ParseRate(text, max(burst, 1))
 	switch {

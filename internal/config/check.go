@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/base64"
-	"math"
 	"net"
 	"net/url"
 	"regexp"
@@ -78,15 +77,15 @@ func (r *reader) checkRate(at, rate string, burst *int64) {
 	if rate == "" {
 		return
 	}
-	one := perSecond(rate)
-	if one == 0 {
+	one, err := limit.ParseRate(rate, 1)
+	if err != nil || one.OneSecond() == 0 {
 		if *burst != 0 {
 			r.at(at+".burst", "needs a rate that is a number; it is "+rate)
 		}
 		return
 	}
 	if *burst == 0 {
-		*burst = one
+		*burst = one.OneSecond()
 	}
 	if _, err := limit.ParseRate(rate, *burst); err != nil {
 		r.at(at+".rate", "does not fit its burst of "+strconv.FormatInt(*burst, 10)+": "+err.Error())
@@ -133,16 +132,6 @@ func isAdminKey(s string) bool {
 func isKey32(s string) bool {
 	b, err := base64.StdEncoding.DecodeString(s)
 	return err == nil && len(b) == 32
-}
-
-// perSecond is the whole tokens of one second of rate, at least 1: the burst of a rate
-// without one. It is 0 for unlimited and paused.
-func perSecond(rate string) int64 {
-	r, err := limit.ParseRate(rate, 1)
-	if err != nil || r.IsUnlimited() || r.IsPaused() {
-		return 0
-	}
-	return int64(max(1, math.Ceil(r.PerSecond())))
 }
 
 var tenantForm = regexp.MustCompile(`\A([A-Za-z0-9_][A-Za-z0-9._:@-]{0,127})?\z`)

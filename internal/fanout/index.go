@@ -260,7 +260,7 @@ func contract(p *engine.Profile, tn *tenant, s *journal.Subscription) (err error
 	if rate == "" {
 		rate, burst = tn.tier.Rate, max(s.Limits.Burst, tn.tier.Burst)
 	}
-	if p.Rate, err = Rate(rate, burst); err != nil {
+	if p.Rate, err = limit.ParseContract(rate, burst); err != nil {
 		return fmt.Errorf("%w: rate: %w", ErrInvalid, err)
 	}
 	return nil
@@ -288,21 +288,6 @@ func (f *Fanout) profile(tn *tenant, s journal.Subscription) (engine.Profile, er
 	}
 	p.Drop = s.Limits.Drop
 	return p, nil
-}
-
-// Rate compiles the text of a rate with its burst; burst 0 means one second of the rate, at least 1.
-func Rate(text string, burst int64) (limit.Rate, error) {
-	if text == "" || text == "unlimited" {
-		return limit.Unlimited(), nil
-	}
-	if burst == 0 {
-		one, err := limit.ParseRate(text, 1)
-		if err != nil {
-			return limit.Rate{}, err
-		}
-		burst = max(1, int64(one.PerSecond()))
-	}
-	return limit.ParseRate(text, burst)
 }
 
 // removeLane cancels what waits on a lane, purges its dead letters, and takes it out of the

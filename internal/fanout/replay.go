@@ -127,7 +127,7 @@ func (f *Fanout) checkOpen(tenant string) error {
 
 // replayRate compiles a replay's own rate: at once only what it brings in a fiftieth of a second.
 func replayRate(text string) (limit.Rate, error) {
-	r, err := Rate(text, 1)
+	r, err := limit.ParseContract(text, 1)
 	if err != nil || r.IsUnlimited() || r.IsPaused() {
 		return r, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 	"github.com/fairlane-dev/fairlane/internal/journal"
+	"github.com/fairlane-dev/fairlane/limit"
 )
 
 // Dead is what the API asks of the fan-out about dead letters and replays; *fanout.Fanout is one.
@@ -229,7 +230,7 @@ func (s *Server) readSelection(w http.ResponseWriter, r *http.Request, paced boo
 func parseReplayRate(to *string) func(json.RawMessage) string {
 	return func(raw json.RawMessage) string {
 		v, is := text(raw)
-		if rate, err := fanout.Rate(v, 1); !is || v == "" || err != nil || rate.IsPaused() {
+		if rate, err := limit.ParseContract(v, 1); !is || v == "" || err != nil || rate.IsPaused() {
 			return `text such as "15/s"; left out, the lane's own limits pace it`
 		}
 		*to = v

@@ -74,7 +74,7 @@ func (d *door) setTiers(tiers map[string]fanout.Tier) error {
 	for _, name := range slices.Sorted(maps.Keys(tiers)) {
 		t := tiers[name]
 		c.Tiers = append(c.Tiers, admit.Tier{Name: name, Share: max(t.Inbound.Share, 1), Weight: max(t.Weight, 1)})
-		rate, err := fanout.Rate(t.Inbound.Rate, t.Inbound.Burst)
+		rate, err := limit.ParseContract(t.Inbound.Rate, t.Inbound.Burst)
 		switch {
 		case err != nil:
 			return fmt.Errorf("tiers.%s.inbound: %w", name, err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/hex"
 	"encoding/json"
-	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -302,7 +301,7 @@ func settleBurst(o *object, l *journal.Limits) {
 		return
 	}
 	if l.Burst == 0 {
-		l.Burst = int64(max(1, math.Ceil(r.PerSecond())))
+		l.Burst = r.OneSecond()
 	}
 	if _, err := limit.ParseRate(l.Rate, l.Burst); err != nil {
 		o.bad("rate", "does not fit its burst: "+err.Error())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 	"github.com/fairlane-dev/fairlane/internal/journal"
+	"github.com/fairlane-dev/fairlane/limit"
 )
 
 // tierView is a tier of the configuration.
@@ -23,7 +24,7 @@ type tierView struct {
 
 func viewTier(t *fanout.Tier) tierView {
 	v := tierView{Name: t.Name, Weight: max(t.Weight, 1), Rate: cmp.Or(t.Rate, "unlimited"), Cap: cmp.Or(t.Cap, fanout.DefaultCap), Backlog: cmp.Or(t.Backlog, fanout.DefaultBacklog)}
-	if rate, err := fanout.Rate(t.Rate, t.Burst); err == nil && !rate.IsUnlimited() {
+	if rate, err := limit.ParseContract(t.Rate, t.Burst); err == nil && !rate.IsUnlimited() {
 		v.Burst = rate.Burst()
 	}
 	return v
@@ -74,11 +75,11 @@ func (s *Server) withinTier(o *object, c *caller, sub *journal.Subscription) {
 	if most := cmp.Or(tier.Cap, fanout.DefaultCap); o.has("cap") && most > 0 && sub.Limits.Cap != nil && *sub.Limits.Cap > most {
 		o.bad("cap", fmt.Sprintf("must be at most the tier's, %d", most))
 	}
-	most, err := fanout.Rate(tier.Rate, tier.Burst)
+	most, err := limit.ParseContract(tier.Rate, tier.Burst)
 	if err != nil || most.IsUnlimited() || sub.Limits.Rate == "" {
 		return
 	}
-	rate, err := fanout.Rate(sub.Limits.Rate, sub.Limits.Burst)
+	rate, err := limit.ParseContract(sub.Limits.Rate, sub.Limits.Burst)
 	switch {
 	case err != nil || rate.IsPaused():
 	case rate.IsUnlimited() || rate.PerSecond() > most.PerSecond():

@@ -8,6 +8,7 @@ import (
 	"github.com/fairlane-dev/fairlane/breaker"
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
+	"github.com/fairlane-dev/fairlane/limit"
 )
 
 // reasons says in plain words why a delivery waits, died or was given up. Every reason of the engine is here.
@@ -71,7 +72,7 @@ func comesBack(l *fanout.LaneStatus) string {
 
 // drain is how long the agreed rate needs for all that waits.
 func drain(l *fanout.LaneStatus) time.Duration {
-	rate, err := fanout.Rate(l.Rate, max(l.Burst, 1))
+	rate, err := limit.ParseContract(l.Rate, max(l.Burst, 1))
 	if err != nil || rate.IsUnlimited() || rate.IsPaused() {
 		return 0
 	}

@@ -99,7 +99,7 @@ var jitters = map[string]retry.Jitter{
 }
 
 func mustRate(text string, burst int64) limit.Rate {
-	r, err := rateOf(text, burst)
+	r, err := limit.ParseContract(text, burst)
 	if err != nil {
 		panic("scenario: unchecked rate: " + err.Error())
 	}

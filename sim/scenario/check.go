@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -99,7 +98,7 @@ func (s *Scenario) checkDelivery(r *reader, rows []row) {
 		if lanes > mostLanes {
 			r.At("groups", fmt.Sprintf("must have at most %d subscriptions in all, have %d", mostLanes, lanes))
 		}
-		if _, err := rateOf(x.policy.Limit.Rate, x.policy.Limit.Burst); err != nil {
+		if _, err := limit.ParseContract(x.policy.Limit.Rate, x.policy.Limit.Burst); err != nil {
 			r.At(x.policy.groups.path+".limit.rate", err.Error())
 		}
 	}
@@ -119,10 +118,10 @@ func (g *Group) check(r *reader, duration time.Duration) {
 			r.At(fmt.Sprintf("%s.endpoint.phases[%d]", at, i), "must have a kind, and end after it begins")
 		}
 	}
-	if _, err := rateOf(g.Endpoint.Throttle.Rate, g.Endpoint.Throttle.Burst); err != nil {
+	if _, err := limit.ParseContract(g.Endpoint.Throttle.Rate, g.Endpoint.Throttle.Burst); err != nil {
 		r.At(at+".endpoint.throttle.rate", err.Error())
 	}
-	rate, err := rateOf(g.Rate, g.Burst)
+	rate, err := limit.ParseContract(g.Rate, g.Burst)
 	if err != nil {
 		r.At(at+".rate", err.Error())
 	}
@@ -220,19 +219,4 @@ func checkCompletion(r *reader, c *completionPart) {
 	}
 	c.Latency.check(r, "completion.latency")
 	c.PathologicalLatency.check(r, "completion.pathological_latency")
-}
-
-// rateOf compiles a contract: a burst of 0 means one second of the rate, at least 1.
-func rateOf(text string, burst int64) (limit.Rate, error) {
-	if text == "" || text == "unlimited" {
-		return limit.Unlimited(), nil
-	}
-	if burst == 0 {
-		one, err := limit.ParseRate(text, 1)
-		if err != nil {
-			return limit.Rate{}, err
-		}
-		burst = max(1, int64(math.Ceil(one.PerSecond())))
-	}
-	return limit.ParseRate(text, burst)
 }

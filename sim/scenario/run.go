@@ -160,7 +160,7 @@ func scaled(n int, f float64) int {
 
 // scaledRate is exact for rates that are whole per second.
 func scaledRate(text string, f float64) string {
-	r, err := rateOf(text, 1)
+	r, err := limit.ParseContract(text, 1)
 	if text == "" || err != nil || r.IsUnlimited() || r.IsPaused() {
 		return text
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/strictyaml"
+	"github.com/fairlane-dev/fairlane/limit"
 	"github.com/fairlane-dev/fairlane/sim"
 )
 
@@ -262,7 +263,7 @@ func (t *Trace) Replay(l *Limits, seed uint64, progress func(part float64) bool)
 		for _, n := range slices.Concat(l.all, l.tenant[tn.name]) {
 			r.mapping(n, "", g.limits())
 		}
-		if _, err := rateOf(g.Rate, g.Burst); err != nil {
+		if _, err := limit.ParseContract(g.Rate, g.Burst); err != nil {
 			return nil, 0, fmt.Errorf("%s: %w", tn.name, err)
 		}
 		tn.add(setup, i, &g)
