@@ -94,7 +94,6 @@ type LaneStatus struct {
 	Rate         string
 	Burst        int64
 	Now          time.Duration // the instant of this view, on the axis of Probe and Until
-	Advice       CapAdvice
 	Stopped      int // queues of an ordered lane that wait behind a dead letter
 }
 

@@ -37,6 +37,10 @@ type CapAdvice struct {
 	Why string
 }
 
+// Advice is the cap that is recommended for the lane as it is here. It is worked out when it is asked for: a view of all
+// lanes is made under the lock.
+func (s LaneStatus) Advice() CapAdvice { return adviseCap(s.Offered, s.P99) }
+
 // adviseCap recommends a cap for an offered rate and the p99 of successes. Headroom is a third, at least 2.
 func adviseCap(rate float64, p99 time.Duration) CapAdvice {
 	if rate < 0.01 || p99 < time.Microsecond {

@@ -76,7 +76,7 @@ func (f *Fanout) Lane(subscription string) (LaneStatus, bool) {
 }
 
 func (f *Fanout) laneStatus(now time.Duration, l *lane, v engine.LaneView) LaneStatus {
-	s := LaneStatus{LaneView: v, Now: now, Subscription: l.sub.ID, TenantID: l.sub.Tenant, Stopped: l.backlog.stoppedQueues(), Advice: adviseCap(v.Offered, v.P99)}
+	s := LaneStatus{LaneView: v, Now: now, Subscription: l.sub.ID, TenantID: l.sub.Tenant, Stopped: l.backlog.stoppedQueues()}
 	if l.backlog.ordered != nil && v.Blocked == engine.None && v.Counters.Parked > 0 && v.Waiting.Count == 0 {
 		s.Blocked = engine.ByOrder
 	}

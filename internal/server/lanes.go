@@ -57,11 +57,12 @@ type laneView struct {
 var phases = map[breaker.Phase]string{breaker.Closed: "closed", breaker.Open: "open", breaker.HalfOpen: "half-open"}
 
 func viewLane(l *fanout.LaneStatus) laneView {
+	advice := l.Advice()
 	v := laneView{
 		Subscription: l.Subscription, Tenant: l.TenantID, Host: l.HostName, Rate: l.Rate, Burst: l.Burst,
 		Remaining: l.Tokens, Cap: l.Cap, Account: viewAccount(l.Counters), Breaker: phases[l.Breaker],
 		Paused: l.Paused, Disabled: l.Disabled, Ramp: l.Ramp, Stopped: l.Stopped, MeanSlotMS: milli(l.MeanSlot), P99MS: milli(l.P99),
-		Recommended: l.Advice.Cap, RecommendedReason: l.Advice.Why,
+		Recommended: advice.Cap, RecommendedReason: advice.Why,
 	}
 	if l.Rate == "unlimited" {
 		v.Burst, v.Remaining = 0, -1
