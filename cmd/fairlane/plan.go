@@ -69,10 +69,8 @@ func planned(cmd *cobra.Command, run func() (answer, error)) *cobra.Command {
 		if err := missing(cmd); err != nil {
 			return err
 		}
-		if *plot != "" {
-			if err := picture.CheckName(*plot); err != nil {
-				return usageError{fmt.Errorf("--plot: %w", err)}
-			}
+		if err := checkPlot(*plot); err != nil {
+			return err
 		}
 		a, err := run()
 		if err != nil {

@@ -108,12 +108,8 @@ func newSimRunCmd() *cobra.Command {
 			"  fairlane sim run ./mine.yaml --policy fair --seed 7",
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.out, r.progress = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			r.live = r.progress == os.Stderr && terminal(os.Stderr)
-			if r.plot != "" {
-				if err := picture.CheckName(r.plot); err != nil {
-					return usageError{fmt.Errorf("--plot: %w", err)}
-				}
+			if err := r.begin(cmd); err != nil {
+				return err
 			}
 			return r.run(cmd, args[0])
 		},
@@ -123,6 +119,24 @@ func newSimRunCmd() *cobra.Command {
 	cmd.Flags().StringVar(&r.options.Only, "policy", "", "run this policy alone")
 	cmd.Flags().StringVar(&r.plot, "plot", "", "draw the result into this .svg or .png; with all, a file each: NAME is put before the ending")
 	return cmd
+}
+
+// begin finds where to print, and checks what can be checked before long work.
+func (r *simRun) begin(cmd *cobra.Command) error {
+	r.out, r.progress = cmd.OutOrStdout(), cmd.ErrOrStderr()
+	r.live = r.progress == os.Stderr && terminal(os.Stderr)
+	return checkPlot(r.plot)
+}
+
+// checkPlot refuses a picture's name that nothing can be drawn into; "" is no picture.
+func checkPlot(name string) error {
+	if name == "" {
+		return nil
+	}
+	if err := picture.CheckName(name); err != nil {
+		return usageError{fmt.Errorf("--plot: %w", err)}
+	}
+	return nil
 }
 
 func (r *simRun) run(cmd *cobra.Command, name string) error {

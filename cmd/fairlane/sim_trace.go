@@ -35,12 +35,8 @@ func newSimTraceCmd() *cobra.Command {
 			"  fairlane sim trace trace.jsonl --set slots=600 --json",
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.out, r.progress = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			r.live = r.progress == os.Stderr && terminal(os.Stderr)
-			if r.plot != "" {
-				if err := picture.CheckName(r.plot); err != nil {
-					return usageError{fmt.Errorf("--plot: %w", err)}
-				}
+			if err := r.begin(cmd); err != nil {
+				return err
 			}
 			return r.run(cmd, args[0])
 		},
