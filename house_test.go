@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"internal/importer": {},
 	"internal/receiver": {},
 	"internal/fanout":   {"core", "internal/journal", "internal/delivery", "internal/envelope", "internal/topic"},
-	"internal/ui":       {"core", "internal/fanout"},
+	"internal/ui":       {"core", "client", "internal/fanout"},
 	"internal/server":   {"core", "admit/httpadmit", "internal/ui", "internal/fanout", "internal/journal", "internal/delivery", "internal/config", "internal/envelope", "internal/topic"},
 	"internal/demo":     {"core", "internal/server", "internal/receiver"},
 	"internal/torture":  {"internal/receiver"},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	api "github.com/fairlane-dev/fairlane/client"
 )
 
 func newDeadCmd() *cobra.Command {
@@ -25,15 +26,7 @@ func newDeadCmd() *cobra.Command {
 }
 
 // selection is what the flags that choose dead letters say; what is not set chooses nothing.
-type selection struct {
-	Tenant       string   `json:"tenant,omitempty"`
-	Subscription string   `json:"subscription,omitempty"`
-	Reasons      []string `json:"reasons,omitempty"`
-	Since        string   `json:"since,omitempty"`
-	Until        string   `json:"until,omitempty"`
-	Rate         string   `json:"rate,omitempty"`
-	DryRun       bool     `json:"dry_run,omitempty"`
-}
+type selection struct{ api.Selection }
 
 func (s *selection) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
@@ -72,30 +65,10 @@ func newDeadListCmd(c *client) *cobra.Command {
 	return cmd
 }
 
-// letter is a dead letter of the API.
-type letter struct {
-	Trigger, Subscription, Tenant, Topic, Reason, Class, Unreadable string
-	Position                                                        uint64
-	Bytes                                                           int
-	Accepted, Died                                                  time.Time
-	FirstReason                                                     string    `json:"first_reason"`
-	FirstDied                                                       time.Time `json:"first_died"`
-	Deaths, Replays, Attempts                                       uint32
-	Headers                                                         map[string]string
-	Payload                                                         string `json:"payload_base64"`
-	History                                                         []struct {
-		Kind, Reason, Detail string
-		Status               int
-		Attempt              uint32
-		At                   time.Time
-	}
-	HistoryWhole bool `json:"history_whole"`
-}
-
 const shownTime = "2006-01-02T15:04:05.000Z"
 
 func deadRow(item json.RawMessage) ([]string, error) {
-	var d letter
+	var d api.DeadLetter
 	err := json.Unmarshal(item, &d)
 	name := d.Trigger
 	if name == "" {
@@ -115,30 +88,31 @@ func newDeadShowCmd(c *client) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var d letter
+			var d api.DeadLetterDetail
 			if err := json.Unmarshal(out, &d); err != nil {
 				return fmt.Errorf("the service's answer: %w", err)
 			}
 			if raw {
-				b, err := base64.StdEncoding.DecodeString(d.Payload)
-				if err == nil {
-					_, err = cmd.OutOrStdout().Write(b)
-				}
+				_, err := cmd.OutOrStdout().Write(d.Payload)
 				return err
 			}
-			return c.show(cmd, out, func() (string, error) { return d.text(), nil })
+			return c.show(cmd, out, func() (string, error) { return letterText(&d), nil })
 		},
 	}
 	cmd.Flags().BoolVar(&raw, "payload", false, "write the payload's bytes and nothing else")
 	return cmd
 }
 
-// text shows the payload by its size alone: terminals are read over shoulders.
-func (d *letter) text() string {
+// letterText shows the payload by its size alone: terminals are read over shoulders.
+func letterText(d *api.DeadLetterDetail) string {
+	var accepted time.Time
+	if d.Accepted != nil {
+		accepted = *d.Accepted
+	}
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "trigger\t%s\nposition\t%d\nsubscription\t%s\ntenant\t%s\ntopic\t%s\n", d.Trigger, d.Position, d.Subscription, d.Tenant, d.Topic)
-	fmt.Fprintf(t, "accepted\t%s\ndied\t%s  %s (%s)\n", d.Accepted.UTC().Format(shownTime), d.Died.UTC().Format(shownTime), d.Reason, d.Class)
+	fmt.Fprintf(t, "accepted\t%s\ndied\t%s  %s (%s)\n", accepted.UTC().Format(shownTime), d.Died.UTC().Format(shownTime), d.Reason, d.Class)
 	if d.Deaths > 1 {
 		fmt.Fprintf(t, "first died\t%s  %s\n", d.FirstDied.UTC().Format(shownTime), d.FirstReason)
 	}

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/spf13/cobra"
+
+	api "github.com/fairlane-dev/fairlane/client"
 )
 
 func newReplayCmd() *cobra.Command {
@@ -22,14 +23,7 @@ func newReplayCmd() *cobra.Command {
 }
 
 // replayed is a replay of the API.
-type replayed struct {
-	ID, Tenant, Subscription, State, Blocked  string
-	Selected, Taken, Delivered, Skipped, Left uint64
-	Cancelled, Waiting                        uint64
-	DiedAgain                                 uint64 `json:"died_again"`
-	DryRun                                    bool   `json:"dry_run"`
-	Created                                   time.Time
-}
+type replayed struct{ api.Replay }
 
 // progress is one line of how far it is.
 func (r *replayed) progress() string {

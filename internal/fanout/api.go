@@ -94,7 +94,7 @@ type LaneStatus struct {
 	Rate         string
 	Burst        int64
 	Now          time.Duration // the instant of this view, on the axis of Probe and Until
-	Stopped      int // queues of an ordered lane that wait behind a dead letter
+	Stopped      int           // queues of an ordered lane that wait behind a dead letter
 }
 
 // TenantStatus is the account of a tenant: the sum over its lanes, removed ones included.

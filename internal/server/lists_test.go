@@ -214,6 +214,8 @@ func TestTheClientsTypesAreTheAPIs(t *testing.T) {
 		{client.Account{}, accountView{}}, {client.TenantAccount{}, tenantAccount{}}, {client.Key{}, keyView{}}, {client.KeySecret{}, secretView{}},
 		{client.NewKey{}, keyIn{}}, {client.Act{}, actView{}}, {client.Receipt{}, receiptView{}}, {client.Tier{}, tierView{}},
 		{client.Parked{}, parkedView{}}, {client.Signature{}, signatureView{}}, {client.Certificate{}, certificateView{}}, {client.Problem{}, body{}}, {client.Page[int]{}, page[int]{}},
+		{client.Selection{}, replayIn{}}, {client.DeadLetter{}, deadView{}}, {client.DeadLetterDetail{}, deadLetterView{}},
+		{client.Replay{}, replayView{}}, {client.Completion{}, completionView{}}, {client.Fate{}, fateView{}},
 	} {
 		got, want := members(reflect.TypeOf(pair[0])), members(reflect.TypeOf(pair[1]))
 		if !slices.Equal(got, want) {

@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/fairlane-dev/fairlane/client"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 )
 
@@ -47,18 +48,8 @@ func (f filter) Query() string {
 func (f filter) Aimed() bool { return f.Tenant != "" || f.Subscription != "" }
 
 // selection is the filter as the API's acts read it.
-type selection struct {
-	Tenant       string   `json:"tenant,omitempty"`
-	Subscription string   `json:"subscription,omitempty"`
-	Reasons      []string `json:"reasons,omitempty"`
-	Since        string   `json:"since,omitempty"`
-	Until        string   `json:"until,omitempty"`
-	Rate         string   `json:"rate,omitempty"`
-	DryRun       bool     `json:"dry_run,omitempty"`
-}
-
-func (f filter) selection(v *visit, dry bool) selection {
-	s := selection{Tenant: f.Tenant, Subscription: f.Subscription, Since: f.Since, Until: f.Until, DryRun: dry}
+func (f filter) selection(v *visit, dry bool) client.Selection {
+	s := client.Selection{Tenant: f.Tenant, Subscription: f.Subscription, Since: f.Since, Until: f.Until, DryRun: dry}
 	if s.Tenant == "" && s.Subscription == "" {
 		s.Tenant = v.who.Tenant
 	}
@@ -72,7 +63,7 @@ func (f filter) selection(v *visit, dry bool) selection {
 type deadList struct {
 	Filter  filter
 	Reasons []string
-	List    list[deadRow]
+	List    client.Page[client.DeadLetter]
 	Aimed   bool
 }
 
@@ -99,7 +90,7 @@ func (u *UI) dead(v *visit) (*view, error) {
 
 // letterView is one dead letter.
 type letterView struct {
-	letter
+	client.DeadLetterDetail
 	Sub     string
 	Payload string
 	Form    string // of what is shown of the payload
@@ -113,10 +104,10 @@ const shownBytes = 16 << 10
 func (u *UI) deadLetter(v *visit) (*view, error) {
 	sub, trigger := v.PathValue("subscription"), v.PathValue("trigger")
 	p := letterView{Sub: sub}
-	if err := u.call(v, "GET", "/v1/subscriptions"+path(sub)+"/dead"+path(trigger), nil, &p.letter); err != nil {
+	if err := u.call(v, "GET", "/v1/subscriptions"+path(sub)+"/dead"+path(trigger), nil, &p.DeadLetterDetail); err != nil {
 		return nil, err
 	}
-	p.Payload, p.Form, p.Cut = safeText(p.letter.Payload)
+	p.Payload, p.Form, p.Cut = safeText(p.DeadLetterDetail.Payload)
 	if at := p.Accepted; at != nil {
 		p.Self = filter{Subscription: sub, Since: at.Format(time.RFC3339Nano), Until: at.Add(time.Microsecond).Format(time.RFC3339Nano)}
 	}
@@ -142,7 +133,7 @@ func safeText(b []byte) (text, form string, cut bool) {
 type count struct {
 	Filter filter
 	Count  uint64
-	Replay replayRow
+	Replay client.Replay
 }
 
 // countReplay is the dry run.
@@ -158,7 +149,7 @@ func (u *UI) countReplay(v *visit) (*view, error) {
 func (u *UI) replayDead(v *visit) (string, error) {
 	s := readFilter(v.PostForm).selection(v, false)
 	s.Rate = strings.TrimSpace(v.PostForm.Get("rate"))
-	var got replayRow
+	var got client.Replay
 	if err := u.call(v, http.MethodPost, "/v1/replays", s, &got); err != nil {
 		return "", err
 	}
@@ -211,7 +202,7 @@ func (u *UI) deleteDead(v *visit) (string, error) {
 
 // replays lists them, the newest first.
 func (u *UI) replays(v *visit) (*view, error) {
-	var l list[replayRow]
+	var l client.Page[client.Replay]
 	if err := u.call(v, "GET", "/v1/replays?limit=1000", nil, &l); err != nil {
 		return nil, err
 	}
@@ -222,7 +213,7 @@ func (u *UI) replays(v *visit) (*view, error) {
 }
 
 func (u *UI) replay(v *visit) (*view, error) {
-	var r replayRow
+	var r client.Replay
 	if err := u.call(v, "GET", "/v1/replays"+path(v.PathValue("id")), nil, &r); err != nil {
 		return nil, err
 	}

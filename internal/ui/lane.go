@@ -4,12 +4,13 @@ import (
 	"net/http"
 
 	"github.com/fairlane-dev/fairlane/breaker"
+	"github.com/fairlane-dev/fairlane/client"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 )
 
 // laneView is the page of one lane.
 type laneView struct {
-	Lane       lane
+	Lane       client.Lane
 	Sub        subscription
 	Status     *fanout.LaneStatus
 	Used       int // percent of the cap
@@ -18,9 +19,9 @@ type laneView struct {
 	Why        string
 	ComesBack  string
 	Probe      string // when the breaker tests the endpoint next; "" where it is closed
-	Parked     []parked
+	Parked     []client.Parked
 	MoreParked bool
-	Deliveries list[delivery]
+	Deliveries client.Page[client.Delivery]
 }
 
 func (u *UI) lane(v *visit) (*view, error) {
@@ -53,7 +54,7 @@ func (u *UI) parkedOf(v *visit, id string, p *laneView) error {
 	if p.Lane.Account.Parked == 0 {
 		return nil
 	}
-	var l list[parked]
+	var l client.Page[client.Parked]
 	if err := u.call(v, "GET", "/v1/subscriptions"+path(id)+"/parked?limit=10", nil, &l); err != nil {
 		return err
 	}

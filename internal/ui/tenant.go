@@ -3,25 +3,27 @@ package ui
 import (
 	"net/http"
 	"time"
+
+	"github.com/fairlane-dev/fairlane/client"
 )
 
 // tenantView is what a tenant sees of itself, and an administrator of it.
 type tenantView struct {
-	Tenant tenantRow
-	Own    account
+	Tenant client.Tenant
+	Own    client.Terms
 	Bytes  int64
 	Quota  int64
 	Full   int // percent of the quota
 	Lanes  []ownLane
 	Next   string // of the lanes
-	Dead   list[deadRow]
+	Dead   client.Page[client.DeadLetter]
 	Link   string // a signed one, just made
 	Until  time.Time
 }
 
 // ownLane is one subscription of the tenant.
 type ownLane struct {
-	lane
+	client.Lane
 	ComesBack string
 	Used      int
 	Left      int
@@ -46,15 +48,15 @@ func (u *UI) readTenant(v *visit, tenant string) (*tenantView, error) {
 	if err := u.call(v, "GET", "/v1/tenants"+path(tenant), nil, &p.Tenant); err != nil {
 		return nil, err
 	}
-	var a tenantAccount
+	var a client.Account
 	if err := u.call(v, "GET", "/v1/account?tenant="+escape(tenant), nil, &a); err != nil {
 		return nil, err
 	}
 	for _, t := range a.Tenants.Items {
-		p.Own, p.Bytes, p.Quota = t.account, t.Bytes, t.Quota
-		p.Full = percent(float64(t.Bytes), float64(t.Quota))
+		p.Own, p.Bytes, p.Quota = t.Terms, t.BacklogBytes, t.BacklogQuota
+		p.Full = percent(float64(t.BacklogBytes), float64(t.BacklogQuota))
 	}
-	var l list[lane]
+	var l client.Page[client.Lane]
 	if err := u.call(v, "GET", "/v1/lanes?limit=50&tenant="+escape(tenant)+and("after", v.URL.Query().Get("after")), nil, &l); err != nil {
 		return nil, err
 	}
@@ -65,8 +67,8 @@ func (u *UI) readTenant(v *visit, tenant string) (*tenantView, error) {
 	return p, u.call(v, "GET", "/v1/dead?limit=10&tenant="+escape(tenant), nil, &p.Dead)
 }
 
-func (u *UI) ownLane(l *lane) ownLane {
-	o := ownLane{lane: *l, Used: percent(float64(l.Account.InFlight), float64(l.Cap)), Left: percent(float64(l.Remaining), float64(l.Burst))}
+func (u *UI) ownLane(l *client.Lane) ownLane {
+	o := ownLane{Lane: *l, Used: percent(float64(l.Account.InFlight), float64(l.Cap)), Left: percent(float64(l.Remaining), float64(l.Burst))}
 	if status, ok := u.o.Platform.Lane(l.Subscription); ok {
 		o.ComesBack = comesBack(&status)
 	}

@@ -5,12 +5,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fairlane-dev/fairlane/client"
 )
 
 // triggerView is the page of one trigger.
 type triggerView struct {
 	ID         string // as it was asked for
-	Found      *completion
+	Found      *client.Completion
 	States     []stateCount
 	Rows       []triggerRow
 	Prev, Next int // pages; 0 is none
@@ -23,8 +25,8 @@ type stateCount struct {
 
 // triggerRow is one subscription of a trigger, and what the newest part of its ledger says of it.
 type triggerRow struct {
-	completed
-	Records []delivery // oldest first
+	client.Fate
+	Records []client.Delivery // oldest first
 }
 
 const (
@@ -39,13 +41,13 @@ func (u *UI) trigger(v *visit) (*view, error) {
 	if p.ID == "" {
 		return s, nil
 	}
-	p.Found = &completion{}
+	p.Found = &client.Completion{}
 	if err := u.call(v, "GET", "/v1/triggers"+path(p.ID), nil, p.Found); err != nil {
 		return nil, err
 	}
 	p.count()
 	for i, d := range p.cut(q.Get("page")) {
-		row := triggerRow{completed: d}
+		row := triggerRow{Fate: d}
 		if i < withRecords {
 			row.Records = u.records(v, d.Subscription, p.Found.Position)
 		}
@@ -56,7 +58,7 @@ func (u *UI) trigger(v *visit) (*view, error) {
 }
 
 // cut is the page of that number.
-func (p *triggerView) cut(number string) []completed {
+func (p *triggerView) cut(number string) []client.Fate {
 	all := p.Found.Deliveries
 	n, _ := strconv.Atoi(number)
 	n = min(max(n, 1), len(all)/rowsOfTrigger+1)
@@ -81,8 +83,8 @@ func (p *triggerView) count() {
 
 // records are those of one trigger in the newest of a subscription's ledger. Without them the page still has
 // the last state.
-func (u *UI) records(v *visit, sub string, position uint64) (found []delivery) {
-	var l list[delivery]
+func (u *UI) records(v *visit, sub string, position uint64) (found []client.Delivery) {
+	var l client.Page[client.Delivery]
 	if u.call(v, "GET", "/v1/subscriptions"+path(sub)+"/deliveries?limit=300&kind="+shownKinds, nil, &l) != nil {
 		return nil
 	}
