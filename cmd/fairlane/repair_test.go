@@ -92,6 +92,9 @@ func TestRepairLetsTheServiceOpenAndDeliverTheRest(t *testing.T) {
 			want = append(want, body)
 		}
 	}
+	soon(t, "all are parked", func() bool { // what is not read yet is in no account
+		return strings.Contains(string(s.api(t, http.MethodGet, "/v1/account", "")), `"parked":20`)
+	})
 	if code := s.stop(t); code != exitOK {
 		t.Fatal(s.errs)
 	}
@@ -123,20 +126,26 @@ func TestRepairLetsTheServiceOpenAndDeliverTheRest(t *testing.T) {
 
 	s = startServe(t, "--dev", "--listen", "127.0.0.1:0", "--data", dir)
 	s.api(t, http.MethodPatch, "/v1/subscriptions/"+made.ID, `{"paused":false}`)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(20 * time.Second); !slices.Equal(endpoint.has(), want); {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("delivered %v", endpoint.has())
-		}
-	}
+	soon(t, "the rest is delivered", func() bool { return slices.Equal(endpoint.has(), want) })
 	if metrics := string(s.api(t, http.MethodGet, "/metrics", "")); !strings.Contains(metrics, "\nfairlane_account_gap 0\n") || !strings.Contains(metrics, `fairlane_account{state="dropped"} 2`) {
 		t.Error("the account does not balance")
 	}
 	if code := s.stop(t); code != exitOK {
 		t.Error(s.errs)
+	}
+}
+
+// soon waits for what a served instance reaches by itself.
+func soon(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(20 * time.Second); !ok(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("never: " + what)
+		}
 	}
 }
 
