@@ -1,6 +1,7 @@
 package redisquota
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -203,8 +204,17 @@ func TestACancelledCallerCountsNeitherWay(t *testing.T) {
 // cutter passes requests on to a server, and ends the connection instead of passing an answer on
 // once it is told to.
 type cutter struct {
-	addr string
-	cut  atomic.Bool
+	addr  string
+	cut   atomic.Bool // from the next decision on
+	asked atomic.Bool // that decision is with the server
+}
+
+// Write sees what goes to the server.
+func (c *cutter) Write(b []byte) (int, error) {
+	if c.cut.Load() && bytes.Contains(b, []byte("EVAL")) {
+		c.asked.Store(true)
+	}
+	return len(b), nil
 }
 
 func newCutter(t *testing.T, to string) *cutter {
@@ -225,12 +235,12 @@ func newCutter(t *testing.T, to string) *cutter {
 				client.Close()
 				continue
 			}
-			go func() { io.Copy(server, client); server.Close() }()
+			go func() { io.Copy(io.MultiWriter(server, c), client); server.Close() }()
 			go func() {
 				defer client.Close()
 				for b := make([]byte, 4096); ; {
 					n, err := server.Read(b)
-					if err != nil || c.cut.Load() {
+					if err != nil || c.asked.Load() {
 						return
 					}
 					client.Write(b[:n])
@@ -261,5 +271,6 @@ func TestALostAnswerIsCountedAsDoubt(t *testing.T) {
 	direct := srv.open() // on a busy machine the request may still be on its way
 	until(t, "the store has the one admitted and the one in doubt", func() bool { used, err := direct.Usage(bg, c); return used == 2 && err == nil })
 	wire.cut.Store(false)
+	wire.asked.Store(false)
 	until(t, "the store is back", func() bool { a, _ := st.Peek(bg, []admit.Check{c}); return !a.Away })
 }
