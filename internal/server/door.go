@@ -67,8 +67,8 @@ func newDoor() *door {
 		slots: httpadmit.NewSlots(fair.SlotLimits{Slots: handOver, Queue: handQueue, Waiters: handAll})}
 }
 
-// setTiers puts tiers into force; what was used stays used.
-func (d *door) setTiers(tiers map[string]fanout.Tier) error {
+// gateOf makes the gate of the tiers; the meters go on under it, and what was used stays used.
+func gateOf(tiers map[string]fanout.Tier) (*admit.Gate, error) {
 	own := admit.Policy{Name: "inbound", Key: []admit.Part{admit.ByTenant}, Tiers: map[string]*admit.Spec{}, Percent: 100}
 	c := admit.Config{Policies: []admit.Policy{own}}
 	for _, name := range slices.Sorted(maps.Keys(tiers)) {
@@ -77,7 +77,7 @@ func (d *door) setTiers(tiers map[string]fanout.Tier) error {
 		rate, err := limit.ParseContract(t.Inbound.Rate, t.Inbound.Burst)
 		switch {
 		case err != nil:
-			return fmt.Errorf("tiers.%s.inbound: %w", name, err)
+			return nil, fmt.Errorf("tiers.%s.inbound: %w", name, err)
 		case rate.IsUnlimited():
 			own.Tiers[name] = nil
 		case rate.IsPaused():
@@ -87,11 +87,7 @@ func (d *door) setTiers(tiers map[string]fanout.Tier) error {
 		}
 	}
 	gate, _, err := admit.NewGate(c)
-	if err != nil {
-		return err
-	}
-	d.gate.Store(gate)
-	return nil
+	return gate, err
 }
 
 // rate takes n triggers from what the caller's tier lets a tenant post; all of them or none.

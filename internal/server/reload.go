@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 
@@ -48,17 +49,32 @@ func (r *Running) Reload(c Config) (restart []string, err error) {
 			restart = append(restart, f.name)
 		}
 	}
+	gate, err := gateOf(c.Tiers)
+	if err != nil {
+		return nil, fmt.Errorf("server: nothing was changed: %w", err)
+	}
+	was := r.config.Allow
+	r.allow(inBoth(was, c.Allow)) // before the fan-out frees what would go to an address that is closed now
 	err = r.fanout.Reconfigure(fanout.Settings{
 		Slots: c.Engine.Slots, Profile: c.Profile, Tiers: c.Tiers, KeepDead: c.KeepDead, Envelopes: c.Envelopes,
 	})
 	if err != nil {
+		r.allow(was)
 		return nil, fmt.Errorf("server: nothing was changed: %w", err)
 	}
 	r.allow(c.Allow)
-	if err := r.server.setTiers(c.Tiers); err != nil {
-		return nil, fmt.Errorf("server: %w", err)
-	}
+	r.server.setTiers(c.Tiers, gate)
 	r.config.Engine, r.config.Profile, r.config.Tiers, r.config.KeepDead, r.config.Envelopes, r.config.Allow =
 		c.Engine, c.Profile, c.Tiers, c.KeepDead, c.Envelopes, c.Allow
 	return restart, nil
+}
+
+// inBoth are the prefixes that stand in both lists.
+func inBoth(a, b []netip.Prefix) (both []netip.Prefix) {
+	for _, p := range a {
+		if slices.Contains(b, p) {
+			both = append(both, p)
+		}
+	}
+	return both
 }

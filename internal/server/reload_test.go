@@ -198,6 +198,7 @@ func TestReloadChangesWhatRuns(t *testing.T) {
 	for what, edit := range map[string]func(*Config){
 		"a tier in use is gone": func(c *Config) { delete(c.Tiers, "pro"); c.Allow = nil },
 		"a rate is nonsense":    func(c *Config) { c.Tiers["default"] = fanout.Tier{Rate: "x"}; c.Allow = nil },
+		"a tenant's own rate":   func(c *Config) { c.Tiers["default"] = fanout.Tier{Inbound: fanout.Inbound{Rate: "x"}}; c.Allow = nil },
 		"a burst does not fit":  func(c *Config) { c.Tiers["default"] = fanout.Tier{Rate: "1/s", Burst: 1 << 40}; c.Allow = nil },
 	} {
 		if _, err := with(edit); err == nil || !strings.Contains(err.Error(), "nothing was changed") {

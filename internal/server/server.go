@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fairlane-dev/fairlane/admit"
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/delivery"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
@@ -132,22 +133,21 @@ func New(o Options) *Server {
 		o.Tiers = map[string]fanout.Tier{"default": {Name: "default"}}
 	}
 	s.door = newDoor()
-	if err := s.setTiers(o.Tiers); err != nil {
+	gate, err := gateOf(o.Tiers)
+	if err != nil {
 		panic("server: Options.Tiers: " + err.Error())
 	}
+	s.setTiers(o.Tiers, gate)
 	s.document = openAPI(cmp.Or(o.Version, "dev"))
 	s.route(o.Open)
 	s.pages = s.newPages(o)
 	return s
 }
 
-// setTiers puts tiers into force. An error changes nothing.
-func (s *Server) setTiers(tiers map[string]fanout.Tier) error {
-	if err := s.door.setTiers(tiers); err != nil {
-		return err
-	}
+// setTiers puts tiers and their gate into force.
+func (s *Server) setTiers(tiers map[string]fanout.Tier, gate *admit.Gate) {
+	s.door.gate.Store(gate)
 	s.tiers.Store(&tiers)
-	return nil
 }
 
 // Handler is the API, and the pages below /ui.
