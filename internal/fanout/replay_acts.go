@@ -1,0 +1,129 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/journal"
+)
+
+// Replays lists replays, the oldest first.
+func (f *Fanout) Replays() []ReplayStatus {
+	stored := f.journal.Jobs()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]ReplayStatus, len(stored))
+	for i := range stored {
+		if j := f.jobs[stored[i].Number]; j != nil {
+			out[i] = f.replayStatus(j)
+			continue
+		}
+		out[i] = ReplayStatus{Job: stored[i], Skipped: stored[i].Selected - min(stored[i].Selected, stored[i].Count.Taken)}
+	}
+	return out
+}
+
+// ReplayOf returns one replay. Error: ErrNotFound.
+func (f *Fanout) ReplayOf(id string) (ReplayStatus, error) {
+	for _, s := range f.Replays() {
+		if s.ID == id {
+			return s, nil
+		}
+	}
+	return ReplayStatus{}, fmt.Errorf("%w: replay %q", ErrNotFound, id)
+}
+
+// replayStatus is called with the lock held.
+func (f *Fanout) replayStatus(j *job) ReplayStatus {
+	s := ReplayStatus{Job: j.Job}
+	s.Count = j.count
+	for l := range j.lanes {
+		s.Left += l.replay.part(j).left
+		if v, ok := f.engine.Lane(f.clock.now(), l.id); ok && s.Blocked == engine.None {
+			s.Blocked = blockedBy(v)
+		}
+	}
+	if j.lanes == nil { // looked up again when it goes on
+		s.Left = j.rest
+	}
+	s.Skipped = j.Selected - min(j.Selected, j.count.Taken+s.Left)
+	return s
+}
+
+// CancelReplay ends taking at once; what was taken goes on, the rest stays dead. Cancelling again is no error.
+func (f *Fanout) CancelReplay(ctx context.Context, id string) (ReplayStatus, error) {
+	return f.change(ctx, id, func(j *job) error {
+		if stored, _ := f.journal.Job(id); stored.State == journal.JobCancelled {
+			return nil
+		}
+		f.mu.Lock()
+		if j.lanes != nil {
+			f.detach(j)
+		}
+		j.State = journal.JobCancelled
+		f.mu.Unlock()
+		stored, err := f.journal.PutJob(ctx, j.Job)
+		if err != nil {
+			return err
+		}
+		f.mu.Lock()
+		j.Job = stored
+		f.mu.Unlock()
+		return nil
+	})
+}
+
+// ResumeReplay lets a cancelled replay go on with what is left of its selection.
+func (f *Fanout) ResumeReplay(ctx context.Context, id string) (ReplayStatus, error) {
+	return f.change(ctx, id, func(j *job) error {
+		if j.State == journal.JobRunning {
+			return nil
+		}
+		lanes, err := f.lanesOf(&j.sel)
+		if err == nil {
+			err = f.checkReplayed(&j.sel, lanes)
+		}
+		if err != nil {
+			return err
+		}
+		parts, err := f.partsOf(ctx, j, lanes)
+		if err != nil {
+			return err
+		}
+		next := j.Job
+		next.State = journal.JobRunning
+		stored, err := f.journal.PutJob(ctx, next)
+		if err != nil {
+			return err
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		j.Job = stored
+		f.attach(j, parts)
+		return nil
+	})
+}
+
+// change applies do to a replay that has not ended, alone.
+func (f *Fanout) change(ctx context.Context, id string, do func(*job) error) (ReplayStatus, error) {
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	stored, ok := f.journal.Job(id)
+	if !ok {
+		return ReplayStatus{}, fmt.Errorf("%w: replay %q", ErrNotFound, id)
+	}
+	f.mu.Lock()
+	j := f.jobs[stored.Number]
+	f.mu.Unlock()
+	if j == nil {
+		return ReplayStatus{}, fmt.Errorf("%w: the replay is done", ErrConflict)
+	}
+	if err := do(j); err != nil {
+		return ReplayStatus{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return ReplayStatus{}, err
+	}
+	return f.ReplayOf(id)
+}
