@@ -86,7 +86,7 @@ func openAccess(ctx context.Context, l *link) (*Access, error) {
 	if err == nil {
 		audit := auditConfig
 		audit.Replicas = l.replicas
-		err = openStream(ctx, l.js, audit)
+		err = l.openStream(ctx, audit)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("journal: keys: %w", err)
@@ -130,29 +130,17 @@ func OpenAccess(ctx context.Context, o Options) (r *Access, finish func(), err e
 }
 
 func (r *Access) load(ctx context.Context) error {
-	w, err := r.kv.WatchAll(ctx)
+	err := entries(ctx, r.kv, 1, func(e jetstream.KeyValueEntry) error {
+		k, err := decodeKey(e)
+		if err == nil {
+			r.show(k)
+		}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("journal: keys: %w", err)
 	}
-	defer func() { _ = w.Stop() }() // what is read is read
-	for {
-		select {
-		case e, ok := <-w.Updates():
-			if !ok {
-				return fmt.Errorf("%w: the reader of keys has ended", ErrUnavailable)
-			}
-			if e == nil {
-				return nil
-			}
-			k, err := decodeKey(e)
-			if err != nil {
-				return err
-			}
-			r.show(k)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return nil
 }
 
 func decodeKey(e jetstream.KeyValueEntry) (k Key, err error) {

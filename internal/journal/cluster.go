@@ -104,15 +104,17 @@ func (c *Cluster) tls() (*tls.Config, error) {
 }
 
 // bucket opens a bucket, creating it where it is missing.
-func (l *link) bucket(ctx context.Context, c jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
-	kv, err := l.js.KeyValue(ctx, c.Bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		c.Replicas = l.replicas
-		return l.js.CreateKeyValue(ctx, c)
-	}
-	if err == nil {
-		err = l.scale(ctx, "KV_"+c.Bucket)
-	}
+func (l *link) bucket(ctx context.Context, c jetstream.KeyValueConfig) (kv jetstream.KeyValue, err error) {
+	c.Replicas = l.replicas
+	err = l.asked(ctx, func(ctx context.Context) (err error) {
+		kv, err = l.js.KeyValue(ctx, c.Bucket)
+		if errors.Is(err, jetstream.ErrBucketNotFound) {
+			kv, err = l.js.CreateKeyValue(ctx, c)
+		} else if err == nil {
+			err = l.scale(ctx, "KV_"+c.Bucket)
+		}
+		return err
+	})
 	return kv, err
 }
 

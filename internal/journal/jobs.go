@@ -62,42 +62,33 @@ type jobs struct {
 
 func openJobs(ctx context.Context, l *link) (*jobs, error) {
 	s := &jobs{link: l, turn: make(chan struct{}, 1), byNumber: make(map[uint32]Job)}
-	kv, err := l.js.KeyValue(ctx, jobsBucket)
+	err := l.asked(ctx, func(ctx context.Context) (err error) {
+		s.kv, err = l.js.KeyValue(ctx, jobsBucket)
+		return err
+	})
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return s, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("journal: jobs: %w", err)
 	}
-	s.kv = kv
 	return s, s.load(ctx)
 }
 
 func (s *jobs) load(ctx context.Context) error {
-	w, err := s.kv.WatchAll(ctx, jetstream.IgnoreDeletes())
+	err := entries(ctx, s.kv, 1, func(e jetstream.KeyValueEntry) error {
+		var job Job
+		if err := json.Unmarshal(e.Value(), &job); err != nil || jobKey(job.Number) != e.Key() {
+			return fmt.Errorf("%w: record %s of a job", ErrDamaged, e.Key())
+		}
+		s.byNumber[job.Number] = job
+		s.last = max(s.last, job.Number)
+		return nil
+	}, jetstream.IgnoreDeletes())
 	if err != nil {
 		return fmt.Errorf("journal: jobs: %w", err)
 	}
-	defer func() { _ = w.Stop() }() // what is read is read
-	for {
-		select {
-		case e, ok := <-w.Updates():
-			if !ok {
-				return fmt.Errorf("%w: the jobs' reader has ended", ErrUnavailable)
-			}
-			if e == nil {
-				return nil
-			}
-			var job Job
-			if err := json.Unmarshal(e.Value(), &job); err != nil || jobKey(job.Number) != e.Key() {
-				return fmt.Errorf("%w: record %s of a job", ErrDamaged, e.Key())
-			}
-			s.byNumber[job.Number] = job
-			s.last = max(s.last, job.Number)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return nil
 }
 
 func jobKey(n uint32) string { return "job." + strconv.FormatUint(uint64(n), 10) }

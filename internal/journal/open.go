@@ -69,7 +69,8 @@ func (j *Journal) open(ctx context.Context) (err error) {
 	if err := j.link.openStreams(ctx, j.opt.MaxBytes); err != nil {
 		return err
 	}
-	if _, err := j.link.bucket(ctx, registryConfig); err != nil {
+	registry, err := j.link.bucket(ctx, registryConfig)
+	if err != nil {
 		return fmt.Errorf("journal: registry: %w", err)
 	}
 	if err := j.link.names.syncAll(); err != nil {
@@ -84,14 +85,17 @@ func (j *Journal) open(ctx context.Context) (err error) {
 	j.tasks.start(j.outcomes.run)
 	j.tasks.start(j.append.run)
 	j.tasks.start(j.append.rebuild)
-	if j.reg, err = openRegistry(ctx, j.link.js, box, j.append.marker); err != nil {
-		return err
-	}
-	if j.access, err = openAccess(ctx, j.link); err != nil {
-		return err
-	}
-	if j.jobs, err = openJobs(ctx, j.link); err != nil {
-		return err
+	for _, load := range []func(context.Context) error{
+		func(ctx context.Context) (err error) {
+			j.reg, err = openRegistry(ctx, registry, box, j.append.marker)
+			return err
+		},
+		func(ctx context.Context) (err error) { j.access, err = openAccess(ctx, j.link); return err },
+		func(ctx context.Context) (err error) { j.jobs, err = openJobs(ctx, j.link); return err },
+	} {
+		if err := j.link.insist(ctx, load); err != nil {
+			return err
+		}
 	}
 	j.tasks.start(j.trim.run)
 	j.tasks.start(j.reseal)

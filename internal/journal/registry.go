@@ -55,17 +55,10 @@ type Registry struct {
 
 var registryConfig = jetstream.KeyValueConfig{Bucket: registryBucket, Storage: jetstream.FileStorage, History: 1, MaxValueSize: 2 * maxRecord}
 
-// openRegistry loads the bucket, creating it where it is missing, and completes the changes that a
+// openRegistry loads the bucket, and completes the changes that a
 // crash has cut off between the record and its marker; mark appends a marker to TRIGGERS and returns
 // when it is durable.
-func openRegistry(ctx context.Context, js jetstream.JetStream, box *secretBox, mark func(context.Context, Marker) (Position, error)) (*Registry, error) {
-	kv, err := js.KeyValue(ctx, registryBucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = js.CreateKeyValue(ctx, registryConfig)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("journal: registry: %w", err)
-	}
+func openRegistry(ctx context.Context, kv jetstream.KeyValue, box *secretBox, mark func(context.Context, Marker) (Position, error)) (*Registry, error) {
 	r := &Registry{
 		kv: kv, box: box, mark: mark, turn: make(chan struct{}, 1),
 		unfinished: make(map[string]struct{}), pending: make(map[string]record),

@@ -77,14 +77,14 @@ func BenchmarkRegistryLoad50000(b *testing.B) {
 	s := newStand(b)
 	fillRegistry(b, s, 50_000)
 	s.stop()
-	js := s.serve()
+	kv := s.serve()
 	box, err := newSecretBox(s.dir, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		r, err := openRegistry(b.Context(), js, box, s.log.append)
+		r, err := openRegistry(b.Context(), kv, box, s.log.append)
 		if err != nil || len(r.Subscriptions()) != 50_000 {
 			b.Fatal(err)
 		}

@@ -59,17 +59,17 @@ func newStand(t testing.TB) *stand {
 
 func (s *stand) start() {
 	s.t.Helper()
-	js := s.serve()
+	kv := s.serve()
 	box, err := newSecretBox(s.dir, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if s.Registry, err = openRegistry(s.t.Context(), js, box, s.log.append); err != nil {
+	if s.Registry, err = openRegistry(s.t.Context(), kv, box, s.log.append); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func (s *stand) serve() jetstream.JetStream {
+func (s *stand) serve() jetstream.KeyValue {
 	s.t.Helper()
 	srv, err := server.NewServer(&server.Options{
 		DontListen: true, JetStream: true, StoreDir: s.dir, NoSigs: true, NoLog: true, SyncAlways: true,
@@ -90,7 +90,11 @@ func (s *stand) serve() jetstream.JetStream {
 		s.t.Fatal(err)
 	}
 	s.srv, s.nc = srv, nc
-	return js
+	kv, err := js.CreateOrUpdateKeyValue(s.t.Context(), registryConfig)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return kv
 }
 
 func (s *stand) stop() {

@@ -3,13 +3,11 @@ package journal
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -158,56 +156,13 @@ func decodeRecord(box *secretBox, key string, value []byte, revision uint64) (re
 	return rec, nil
 }
 
-// errLoaded ends the readers of the bucket: that was all.
-var errLoaded = errors.New("loaded")
-
 // load reads the bucket into memory, on all processors: decoding is most of the time. It is called
 // before the registry is shared.
 func (r *Registry) load(ctx context.Context) error {
-	w, err := r.kv.WatchAll(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = w.Stop() }() // what is read is read
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	errs := make([]error, runtime.GOMAXPROCS(0))
-	var readers sync.WaitGroup
-	for i := range errs {
-		readers.Go(func() { errs[i] = r.read(ctx, w.Updates(), end) })
-	}
-	readers.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	if err := context.Cause(ctx); !errors.Is(err, errLoaded) {
+	if err := entries(ctx, r.kv, runtime.GOMAXPROCS(0), r.adopt); err != nil {
 		return err
 	}
 	return r.checkLoaded()
-}
-
-// read adopts entries until ctx ends. It ends ctx itself at an error, and at the entry that says that
-// there are no more.
-func (r *Registry) read(ctx context.Context, entries <-chan jetstream.KeyValueEntry, end context.CancelCauseFunc) error {
-	for {
-		select {
-		case e, ok := <-entries:
-			if !ok {
-				end(ErrUnavailable)
-				return fmt.Errorf("%w: the bucket's reader has ended", ErrUnavailable)
-			}
-			if e == nil {
-				end(errLoaded)
-				return nil
-			}
-			if err := r.adopt(e); err != nil {
-				end(err)
-				return err
-			}
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }
 
 func (r *Registry) adopt(e jetstream.KeyValueEntry) error {

@@ -13,12 +13,12 @@ import (
 func (s *stand) openWith(key []byte, previous ...[]byte) error {
 	s.t.Helper()
 	s.stop()
-	js := s.serve()
+	kv := s.serve()
 	box, err := newSecretBox(s.dir, key, previous...)
 	if err != nil {
 		return err
 	}
-	s.Registry, err = openRegistry(s.t.Context(), js, box, s.log.append)
+	s.Registry, err = openRegistry(s.t.Context(), kv, box, s.log.append)
 	return err
 }
 

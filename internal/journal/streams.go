@@ -41,11 +41,15 @@ func streamConfigs(maxBytes int64, replicas int) []jetstream.StreamConfig {
 // openStreams creates what is missing and adopts a changed size or number of replicas.
 func (l *link) openStreams(ctx context.Context, maxBytes int64) error {
 	for _, c := range streamConfigs(maxBytes, l.replicas) {
-		if err := openStream(ctx, l.js, c); err != nil {
+		if err := l.openStream(ctx, c); err != nil {
 			return fmt.Errorf("journal: stream %s: %w", c.Name, err)
 		}
 	}
 	return nil
+}
+
+func (l *link) openStream(ctx context.Context, want jetstream.StreamConfig) error {
+	return l.asked(ctx, func(ctx context.Context) error { return openStream(ctx, l.js, want) })
 }
 
 func openStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) error {
