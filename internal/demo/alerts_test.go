@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -30,12 +29,16 @@ func (f *filmed) run(t *testing.T) {
 	defer close(f.done)
 	tick := time.NewTicker(filmStep)
 	defer tick.Stop()
+	begun, frames := time.Now(), 0
 	for {
 		select {
 		case <-f.quit:
 			return
 		case <-tick.C:
-			f.film.Add(scrape(t, f.service))
+			shot := scrape(t, f.service)
+			for ; shot != "" && time.Duration(frames)*filmStep < time.Since(begun); frames++ { // a slow scrape stands for its whole time
+				f.film.Add(shot)
+			}
 		}
 	}
 }
@@ -87,33 +90,52 @@ func TestTheDemosTenantsPageNobodyWhileProtected(t *testing.T) {
 	o, _, _ := short(t)
 	o.Load, o.Tail = 12*time.Second, 500*time.Millisecond
 	d := newDemo(o, nil, tenants)
-	d.dir = t.TempDir()
 	for _, p := range phases(tenants)[1:] {
-		f := &filmed{film: &promtest.Film{Step: filmFaster * filmStep}, quit: make(chan struct{}), done: make(chan struct{})}
-		d.launch = func(ctx context.Context, dir string, s settings) (service, error) {
-			real, err := launchServer(ctx, dir, s)
-			if err != nil {
-				close(f.done)
-				return nil, err
+		for try := 1; ; try++ {
+			pages, late := filmPhase(t, d, p)
+			unfair := slices.Contains(pages, "FairlaneUnfair") && slices.Contains(pages, "FairlaneTenantShortChanged")
+			if p.protected && len(pages) == 0 || !p.protected && unfair {
+				break
 			}
-			f.service = real
-			go f.run(t)
-			return f, nil
-		}
-		if _, err := d.runPhase(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
-		pages, err := f.film.Fired(rules(t), "page")
-		if err != nil && !errors.Is(err, promtest.ErrNoPromtool) {
-			t.Fatal(err)
-		}
-		switch {
-		case p.protected && len(pages) > 0:
-			t.Errorf("%s: %q page", p.name, pages)
-		case !p.protected && (!slices.Contains(pages, "FairlaneUnfair") || !slices.Contains(pages, "FairlaneTenantShortChanged")):
-			t.Errorf("%s: %q page", p.name, pages)
+			if !late {
+				t.Fatalf("%s: %q page", p.name, pages)
+			}
+			if try == 3 {
+				t.Skipf("SKIPPED: this machine was three times too busy to post the load: %s: %q page", p.name, pages)
+			}
 		}
 	}
+}
+
+// filmPhase returns who pages in a phase, and whether over a tenth of its posts started late, so that it was not
+// the load that it should be.
+func filmPhase(t *testing.T, d *demo, p phase) (pages []string, late bool) {
+	t.Helper()
+	f := &filmed{film: &promtest.Film{Step: filmFaster * filmStep}, quit: make(chan struct{}), done: make(chan struct{})}
+	d.launch = func(ctx context.Context, dir string, s settings) (service, error) {
+		real, err := launchServer(ctx, dir, s)
+		if err != nil {
+			close(f.done)
+			return nil, err
+		}
+		f.service = real
+		go f.run(t)
+		return f, nil
+	}
+	d.dir = t.TempDir()
+	m, err := d.runPhase(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err = f.film.Fired(rules(t), "page")
+	if err != nil {
+		t.Fatal(err)
+	}
+	posts := m.posting.failed
+	for _, n := range m.posting.accepted {
+		posts += n
+	}
+	return pages, 10*m.posting.late > posts
 }
 
 func rules(t *testing.T) string {
