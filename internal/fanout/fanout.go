@@ -45,7 +45,6 @@ type Fanout struct {
 	clocks agreement // the janitor's
 
 	admin sync.Mutex // serialises changes of the registry with their application
-	turn  sync.Mutex // serialises changes of replays
 
 	mu      sync.Mutex // all below
 	engine  decider
@@ -67,6 +66,7 @@ type Fanout struct {
 	dirty   bool             // something changed since the last checkpoint
 
 	jobs      map[uint32]*job // replays that have not ended
+	beginning map[string]int  // replays that are about to run, by tenant
 	replaying []*lane         // with a replay
 }
 
@@ -136,7 +136,7 @@ func newFanout(o Options) *Fanout {
 	f := &Fanout{
 		opts: o, journal: o.Journal, log: o.Logger, clock: newAnchor(),
 		nudge: make(chan struct{}, 1), moved: make(chan struct{}, 1),
-		open: map[*attempt]struct{}{}, held: map[uint64]int{}, jobs: map[uint32]*job{},
+		open: map[*attempt]struct{}{}, held: map[uint64]int{}, jobs: map[uint32]*job{}, beginning: map[string]int{},
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.sending, f.cut = context.WithCancel(context.Background())

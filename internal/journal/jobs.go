@@ -103,7 +103,9 @@ func (j *Journal) Jobs() []Job {
 
 // Job returns the replay with that id, and reports whether there is one.
 func (j *Journal) Job(id string) (Job, bool) {
-	for _, job := range j.Jobs() {
+	j.jobs.mu.Lock()
+	defer j.jobs.mu.Unlock()
+	for _, job := range j.jobs.byNumber {
 		if job.ID == id {
 			return job, true
 		}
