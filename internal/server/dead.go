@@ -28,7 +28,7 @@ type Dead interface {
 	ReplayOf(id string) (fanout.ReplayStatus, error)
 	CancelReplay(ctx context.Context, id string) (fanout.ReplayStatus, error)
 	ResumeReplay(ctx context.Context, id string) (fanout.ReplayStatus, error)
-	Completion(ctx context.Context, trigger string) (fanout.Completion, error)
+	Completion(ctx context.Context, trigger, tenant string) (fanout.Completion, error)
 	Resend(ctx context.Context, trigger string, subscriptions []string) (journal.Position, error)
 }
 
