@@ -1,6 +1,8 @@
 package fanout
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/engine"
@@ -150,11 +152,11 @@ func (f *Fanout) lowestLocked() journal.Position {
 	return lowest
 }
 
-// pick is what is about to move: references of one lane, from one of its three lists.
+// pick is what is about to move: references of one lane, neighbours in a queue, or from its lists.
 type pick struct {
 	refs   []ref
 	queue  uint8
-	number uint64 // of the first in that queue's ready; 0: they are in later or dead
+	number uint64 // of the first in that queue's ready; 0: they are in any list, by name
 }
 
 // moveSome moves one message full of a lane's old deliveries, and reports whether there was one.
@@ -191,7 +193,10 @@ func (l *lane) pick(below journal.Position) pick {
 		return pick{}
 	}
 	old := func(r ref) bool { return !r.pos().Held() && r.pos() < below }
-	var p pick
+	p := l.pickOrdered(old)
+	if len(p.refs) > 0 {
+		return p
+	}
 	l.backlog.eachQueue(func(q *queue) {
 		if len(p.refs) == 0 {
 			p.fill(&q.ready, old)
@@ -210,6 +215,34 @@ func (l *lane) pick(below journal.Position) pick {
 			return p
 		}
 	}
+	return p
+}
+
+// pickOrdered chooses among all that was never attempted on an ordered lane, parked and dead, when some of that is dead:
+// so their names in HELD are in log order, and a replay finds their places (putBetween).
+func (l *lane) pickOrdered(old func(ref) bool) (p pick) {
+	if l.backlog.ordered == nil {
+		return p
+	}
+	never := func(r ref) bool { return old(r) && r.attempt() == 0 }
+	for _, r := range l.dead {
+		if never(r) && len(p.refs) < moveMost {
+			p.refs = append(p.refs, r)
+		}
+	}
+	if len(p.refs) == 0 {
+		return p
+	}
+	l.backlog.eachQueue(func(q *queue) {
+		for i, n := 0, 0; i < q.ready.n && n < moveMost; i++ {
+			if r := q.ready.at(i); never(r) {
+				p.refs = append(p.refs, r)
+				n++
+			}
+		}
+	})
+	slices.SortFunc(p.refs, func(a, b ref) int { return cmp.Compare(a.pos(), b.pos()) })
+	p.refs = p.refs[:min(len(p.refs), moveMost)]
 	return p
 }
 
@@ -295,6 +328,15 @@ func (l *lane) rename(p pick, seq uint64) []journal.Position {
 		}
 	}
 	heapify(l.backlog.later) // names break ties
+	for i := range l.backlog.ordered {
+		q := &l.backlog.ordered[i].ready
+		for number := q.first; number < q.first+uint64(q.n); number++ {
+			r, _ := q.numbered(number)
+			if i, picked := place[r.pos()]; picked {
+				had[i], *r = r.pos(), r.at(journal.HeldPosition(seq, i))
+			}
+		}
+	}
 	return had
 }
 

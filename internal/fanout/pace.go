@@ -218,9 +218,13 @@ func (f *Fanout) revive(now time.Duration, l *lane, j *job, dead []ref) {
 	f.dirty = true
 }
 
-// stage claims the next attempts of deliveries that begin alike. On an ordered lane each goes to the front of its
-// queue at once, behind those that were revived before it: nothing of the queue may pass.
+// stage claims the next attempts of deliveries that begin alike. On an ordered lane each goes into its queue at once,
+// in front but for those that were revived before it and those that never came to their turn (putBetween): nothing of
+// the queue may pass.
 func (f *Fanout) stage(now time.Duration, l *lane, refs []ref) {
+	if refs = slices.DeleteFunc(refs, func(r ref) bool { return f.putBetween(now, l, r) }); len(refs) == 0 {
+		return
+	}
 	mark := f.recordEach(l, refs, journal.Record{Kind: journal.Claimed, Attempt: refs[0].attempt() + 1, At: f.clock.wall(now)})
 	if l.backlog.ordered != nil {
 		for _, r := range refs {
@@ -236,15 +240,14 @@ func (f *Fanout) stage(now time.Duration, l *lane, refs []ref) {
 // putRevived puts a revived delivery of an ordered lane behind those of its queue that wait in front.
 func (l *lane) putRevived(c claim) {
 	q := l.backlog.of(c.queue())
-	again := func(r ref) bool { return l.past[r.pos()].Job != 0 }
-	for len(q.claimed) == 0 || again(q.claimed[len(q.claimed)-1].ref) {
-		if front := q.ready; front.n == 0 || !again(front.at(0).first()) {
+	for len(q.claimed) == 0 || l.again(q.claimed[len(q.claimed)-1].ref) {
+		if front := q.ready; front.n == 0 || !l.again(front.at(0)) {
 			break
 		}
 		q.claimed = append(q.claimed, claim{ref: q.ready.popFront()})
 	}
 	at := len(q.claimed)
-	for at > 0 && !again(q.claimed[at-1].ref) {
+	for at > 0 && !l.again(q.claimed[at-1].ref) {
 		at--
 	}
 	q.claimed = slices.Insert(q.claimed, at, c)
