@@ -99,6 +99,7 @@ func Start(ctx context.Context, o Options) (*Fanout, error) {
 		f.cancel()
 		return nil, err
 	}
+	f.restoreSizes(ctx)
 	if err := o.Journal.KeepHeld(ctx, func(seq uint64) bool { return f.held[seq] > 0 }); err != nil {
 		f.cancel()
 		return nil, fmt.Errorf("fanout: held deliveries: %w", err)
@@ -162,6 +163,7 @@ func (f *Fanout) Stop(ctx context.Context) error {
 	if err := f.journal.WaitFlushed(flush, mark); err != nil {
 		return fmt.Errorf("fanout: last checkpoint: %w", err)
 	}
+	f.keepSizes(flush)
 	return nil
 }
 
@@ -303,9 +305,6 @@ func (f *Fanout) restoreBacklog(l *lane, kept *journal.LaneState, open []journal
 		}
 	}
 }
-
-// restoredBytes is what a delivery counts against the quota after a restart, when nobody knows its size.
-const restoredBytes = 1024
 
 func (f *Fanout) restoredRef(w journal.Ref) ref {
 	flags := uint64(flagRecorded)

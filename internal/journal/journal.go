@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Errors callers tell apart.
@@ -130,6 +132,7 @@ type Journal struct {
 	reg    *Registry
 	access *Access
 	jobs   *jobs
+	kept   jetstream.KeyValue // of PutSizes; nil: not written yet
 
 	append   *appender
 	outcomes *outcomes
