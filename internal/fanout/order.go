@@ -96,7 +96,7 @@ func (f *Fanout) putBetween(now time.Duration, l *lane, r ref) bool {
 	}
 	q := l.backlog.of(r.queue())
 	at := 0
-	for at < q.entries() && l.again(q.entry(at)) {
+	for at < q.entries() && !q.entry(at).run() && l.again(q.entry(at)) {
 		at++
 	}
 	if at == q.entries() || !q.entry(at).before(r) {
