@@ -86,14 +86,12 @@ func eachEntry(ctx context.Context, from <-chan jetstream.KeyValueEntry, take fu
 	for {
 		select {
 		case e, ok := <-from:
-			if !ok && ctx.Err() != nil { // it ends with the context
+			switch {
+			case e != nil:
+			case ok || ctx.Err() != nil: // there are no more, or it ended with the context
 				return nil
-			}
-			if !ok {
+			default:
 				return fmt.Errorf("%w: the bucket's reader has ended", ErrUnavailable)
-			}
-			if e == nil {
-				return nil
 			}
 			if err := take(e); err != nil {
 				return err
