@@ -99,10 +99,10 @@ func (c *Client) DeleteSubscription(ctx context.Context, id string) error {
 	return c.Do(ctx, http.MethodDelete, at("subscriptions", id), nil, nil)
 }
 
-// RotateSecret gives a subscription a new signing secret, shown now and never again. The ones before it sign,
-// too, as long as overlap says, at most 30 days.
-func (c *Client) RotateSecret(ctx context.Context, subscription string, overlap time.Duration) (Subscription, error) {
-	return one[Subscription](ctx, c, http.MethodPost, at("subscriptions", subscription, "rotate"), map[string]string{"overlap": overlap.String()})
+// RotateSecret gives a subscription a new signing secret, shown now and never again; of a key pair PublicKeys shows
+// the public half.
+func (c *Client) RotateSecret(ctx context.Context, subscription string, r Rotation) (Subscription, error) {
+	return one[Subscription](ctx, c, http.MethodPost, at("subscriptions", subscription, "rotate"), r)
 }
 
 // TestSubscription sends a test trigger to one subscription, whatever its topics.

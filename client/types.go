@@ -87,6 +87,12 @@ type NewSubscription struct {
 	ClientCertificate map[string]string `json:"client_certificate,omitempty"` // certificate and key, PEM
 }
 
+// Rotation says what replaces a subscription's secrets.
+type Rotation struct {
+	Kind    string `json:"kind,omitempty"`    // "v1", a shared secret, or "v1a", a key pair; "" is v1
+	Overlap string `json:"overlap,omitempty"` // how long the old ones sign, too, "48h", at most 30 days; "" is 24h, "0s" not at all
+}
+
 // Delivery is one record of a subscription's ledger.
 type Delivery struct {
 	Position uint64     `json:"position"` // of the trigger

@@ -216,6 +216,7 @@ func TestTheClientsTypesAreTheAPIs(t *testing.T) {
 		{client.Parked{}, parkedView{}}, {client.Signature{}, signatureView{}}, {client.Certificate{}, certificateView{}}, {client.Problem{}, body{}}, {client.Page[int]{}, page[int]{}},
 		{client.Selection{}, replayIn{}}, {client.DeadLetter{}, deadView{}}, {client.DeadLetterDetail{}, deadLetterView{}},
 		{client.Replay{}, replayView{}}, {client.Completion{}, completionView{}}, {client.Fate{}, fateView{}},
+		{client.Purged{}, purgeView{}}, {client.Resent{}, resentView{}}, {client.Rotation{}, rotateIn{}},
 	} {
 		got, want := members(reflect.TypeOf(pair[0])), members(reflect.TypeOf(pair[1]))
 		if !slices.Equal(got, want) {
