@@ -204,6 +204,8 @@ type Tier struct {
 	Burst   int64  `json:"burst,omitempty"`
 	Cap     int    `json:"cap"`
 	Backlog int64  `json:"backlog"` // bytes that a tenant may have parked and dead
+
+	Subscriptions int `json:"subscriptions"` // that a tenant may have
 }
 
 // Parked is one delivery that waits and comes back by itself.

@@ -67,8 +67,9 @@ type plan struct {
 	prune     bool
 	tenants   map[string]*journal.Tenant // those of the request, as they will be
 	subs      []*planned
-	listed    map[[2]string]bool // tenants and names of subs
-	lanes     map[[2]string]int  // tenants and lanes: subscriptions that share them when all is done
+	listed    map[[2]string]bool       // tenants and names of subs
+	lanes     map[[2]string]int        // tenants and lanes: subscriptions that share them when all is done
+	counts    map[string]fanout.Beside // by tenant: what it has when all is done; of Hosts, what is added at most
 	changes   []change
 	unchanged int
 	problems  []fieldRule
@@ -97,7 +98,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := &plan{s: s, tenants: map[string]*journal.Tenant{}, listed: map[[2]string]bool{}, lanes: map[[2]string]int{}}
+	p := &plan{s: s, tenants: map[string]*journal.Tenant{}, listed: map[[2]string]bool{}, lanes: map[[2]string]int{}, counts: map[string]fanout.Beside{}}
 	var tenants, subs []json.RawMessage
 	dry := false
 	o.read("tenants", nil, parseArray(&tenants))
@@ -239,9 +240,16 @@ func (p *plan) subscription(at string, raw json.RawMessage) {
 		key := delivery.NewSecret()
 		d.next.Secrets, d.made = [][]byte{key}, delivery.FormatSecret(key)
 	}
+	n := p.counts[tenantID]
 	if !d.exists {
 		p.lanes[[2]string{tenantID, d.next.Group}]++
+		n.Live++
+		n.Ever++
 	}
+	if d.next.URL != d.old.URL {
+		n.Hosts++
+	}
+	p.counts[tenantID] = n
 	p.subs = append(p.subs, d)
 }
 
@@ -277,12 +285,16 @@ func (s *Server) desired(o *object, tenantID, name string, old journal.Subscript
 // present looks at a subscription that exists: a prune removes it if it has a name, and one of the request's
 // tenants does not list it.
 func (p *plan) present(sub *journal.Subscription) {
+	n := p.counts[sub.Tenant]
+	n.Ever++
+	defer func() { p.counts[sub.Tenant] = n }()
 	switch {
 	case sub.Deleted:
 	case p.prune && sub.Name != "" && p.tenants[sub.Tenant] != nil && !p.listed[[2]string{sub.Tenant, sub.Name}]:
 		p.changes = append(p.changes, change{changeView: changeView{Act: actRemove, Kind: kindSubscription, Tenant: sub.Tenant, Name: sub.Name, ID: sub.ID}})
 	default:
 		p.lanes[[2]string{sub.Tenant, sub.Group}]++
+		n.Live++
 	}
 }
 
@@ -290,11 +302,18 @@ func (p *plan) present(sub *journal.Subscription) {
 func (p *plan) check(d *planned) {
 	var err error
 	if len(d.o.problems) == 0 {
-		siblings := 0
-		if !d.exists && d.next.Group != "" {
-			siblings = p.lanes[[2]string{d.next.Tenant, d.next.Group}] - 1
+		beside := p.counts[d.next.Tenant]
+		if !d.exists {
+			beside.Live--
+			beside.Ever--
 		}
-		err = p.s.fanout.CheckSubscription(d.next, p.tier(d.next.Tenant), siblings)
+		if d.next.Group != "" {
+			beside.Lane = p.lanes[[2]string{d.next.Tenant, d.next.Group}] - 1
+		}
+		if d.next.URL != d.old.URL {
+			beside.Hosts--
+		}
+		err = p.s.fanout.CheckSubscription(d.next, p.tier(d.next.Tenant), beside)
 	}
 	if p.wrong(d.o, err) {
 		return

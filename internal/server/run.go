@@ -131,7 +131,7 @@ func tiers(c *config.Config) map[string]fanout.Tier {
 	out := make(map[string]fanout.Tier, len(c.Tiers))
 	for name, t := range c.Tiers {
 		out[name] = fanout.Tier{Name: name, Weight: int(t.Weight), Rate: t.Rate, Burst: t.Burst, Cap: int(t.Cap), Backlog: t.Backlog, CapAuto: fanout.CapAuto{Min: int(t.CapAuto.Min), Max: int(t.CapAuto.Max)},
-			Inbound: fanout.Inbound{Rate: t.Inbound.Rate, Burst: t.Inbound.Burst, Share: int(t.Inbound.Share)}}
+			Inbound: fanout.Inbound{Rate: t.Inbound.Rate, Burst: t.Inbound.Burst, Share: int(t.Inbound.Share)}, Subscriptions: int(t.Subscriptions)}
 	}
 	return out
 }

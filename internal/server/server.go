@@ -37,7 +37,7 @@ type Fanout interface {
 	CheckTenant(journal.Tenant) error
 	DeleteTenant(ctx context.Context, id string) error
 	PutSubscription(context.Context, journal.Subscription) (journal.Subscription, error)
-	CheckSubscription(s journal.Subscription, tier string, siblings int) error
+	CheckSubscription(s journal.Subscription, tier string, b fanout.Beside) error
 	DeleteSubscription(ctx context.Context, id string) error
 	Lanes() []fanout.LaneStatus
 	Lane(subscription string) (fanout.LaneStatus, bool)

@@ -20,10 +20,13 @@ type tierView struct {
 	Burst   int64  `json:"burst,omitempty"`
 	Cap     int    `json:"cap"`
 	Backlog int64  `json:"backlog"` // bytes
+
+	Subscriptions int `json:"subscriptions"` // that a tenant may have
 }
 
 func viewTier(t *fanout.Tier) tierView {
-	v := tierView{Name: t.Name, Weight: max(t.Weight, 1), Rate: cmp.Or(t.Rate, "unlimited"), Cap: cmp.Or(t.Cap, fanout.DefaultCap), Backlog: cmp.Or(t.Backlog, fanout.DefaultBacklog)}
+	v := tierView{Name: t.Name, Weight: max(t.Weight, 1), Rate: cmp.Or(t.Rate, "unlimited"), Cap: cmp.Or(t.Cap, fanout.DefaultCap), Backlog: cmp.Or(t.Backlog, fanout.DefaultBacklog),
+		Subscriptions: cmp.Or(t.Subscriptions, fanout.DefaultSubscriptions)}
 	if rate, err := limit.ParseContract(t.Rate, t.Burst); err == nil && !rate.IsUnlimited() {
 		v.Burst = rate.Burst()
 	}
