@@ -120,6 +120,17 @@ func (c *Client) Tiers(ctx context.Context) iter.Seq2[Tier, error] {
 	return List[Tier](ctx, c, "/v1/tiers", nil)
 }
 
+// PutTier creates or replaces one that the configuration does not have: what is absent has its default. It is in
+// force at once for all tenants in it, and refills nothing.
+func (c *Client) PutTier(ctx context.Context, t NewTier) (Tier, error) {
+	return one[Tier](ctx, c, http.MethodPut, at("tiers", t.Name), t)
+}
+
+// DeleteTier removes one that no tenant is in.
+func (c *Client) DeleteTier(ctx context.Context, name string) error {
+	return c.Do(ctx, http.MethodDelete, at("tiers", name), nil, nil)
+}
+
 // Deliveries reads the ledger of a subscription, the newest first.
 func (c *Client) Deliveries(ctx context.Context, subscription string) iter.Seq2[Delivery, error] {
 	return List[Delivery](ctx, c, at("subscriptions", subscription, "deliveries"), nil)

@@ -97,11 +97,11 @@ func (f *Fanout) CheckTenant(t journal.Tenant) error {
 	return f.journal.Registry().CheckTenant(t)
 }
 
-// CheckSubscription returns what PutSubscription would refuse of s in a tenant of a tier, which may not exist
+// CheckSubscription returns what PutSubscription would refuse of s in a tenant of tier t, neither of which may exist
 // yet, once it has b beside it. It stores nothing.
-func (f *Fanout) CheckSubscription(s journal.Subscription, tier string, b Beside) error {
+func (f *Fanout) CheckSubscription(s journal.Subscription, t Tier, b Beside) error {
 	f.mu.Lock()
-	in := &tenant{tier: f.tier(tier)}
+	in := &tenant{tier: t.complete()}
 	if tn := f.index.tenants[s.Tenant]; tn != nil {
 		b.Hosts += tn.hosts
 	}

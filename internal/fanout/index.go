@@ -191,6 +191,11 @@ func (f *Fanout) tier(name string) Tier {
 	if !ok {
 		t = f.opts.Tiers["default"]
 	}
+	return t.complete()
+}
+
+// complete is t with its defaults.
+func (t Tier) complete() Tier {
 	if t.Cap == 0 {
 		t.Cap = DefaultCap
 	}

@@ -130,6 +130,7 @@ type Journal struct {
 	reg    *Registry
 	access *Access
 	jobs   *jobs
+	tiers  *tiers
 
 	append   *appender
 	outcomes *outcomes

@@ -19,10 +19,7 @@ func (s *service) applies(t *testing.T, body string) (did string, v planView) {
 	s.must(200, s.do("POST", "/v1/apply", strings.NewReader(body))).into(t, &v)
 	var list []string
 	for _, c := range v.Changes {
-		text := map[string]string{actCreate: "+", actChange: "~", actRemove: "-"}[c.Act] + " " + c.Kind + " " + c.Tenant
-		if c.Name != "" {
-			text += "/" + c.Name
-		}
+		text := map[string]string{actCreate: "+", actChange: "~", actRemove: "-"}[c.Act] + " " + c.Kind + " " + strings.Trim(c.Tenant+"/"+c.Name, "/")
 		var fields []string
 		for _, f := range c.Fields {
 			fields = append(fields, f.Field)
@@ -99,7 +96,11 @@ func TestApplyWithOneErrorChangesNothing(t *testing.T) {
 		`{"tenants":[{"id":"acme","colour":"red"}]}`:                                           "tenants[0].colour",
 		`{"tenants":[{"id":"acme"},7]}`:                                                        "tenants[1]",
 		`{"tenants":{"id":"acme"}}`:                                                            "tenants",
-		`{"tenants":[{"id":"acme"}],"tiers":[]}`:                                               "tiers",
+		`{"tenants":[{"id":"acme","tier":"none"}],"tiers":[{"name":"gold"}]}`:                  "tenants[0].tier",
+		`{"tenants":[{"id":"acme"}],"tiers":[{"name":"gold"},{"name":"pro"}]}`:                 "tiers[1].name",
+		`{"tiers":[{"name":"gold"},{"name":"gold"}]}`:                                          "tiers[1].name",
+		`{"tenants":[{"id":"acme","tier":"gold"}],"tiers":[{"name":"gold","burst":2}]}`:        "tiers[0].burst",
+		`{"tiers":[{"name":"gold","inbound":{"burst":2}}]}`:                                    "tiers[0].inbound.burst",
 		`{"subscriptions":[` + good + `]}`:                                                     "subscriptions[0].tenant",
 		`{"tenants":[{"id":"acme"}],"subscriptions":[` + good + `,` + good + `]}`:              "subscriptions[1].name",
 		`{"tenants":[{"id":"acme"}],"subscriptions":[{"tenant":"acme"}]}`:                      "subscriptions[0].name",

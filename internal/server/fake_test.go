@@ -66,7 +66,7 @@ func (f *fake) PutSubscription(_ context.Context, s journal.Subscription) (journ
 	return s, f.write
 }
 func (f *fake) CheckTenant(journal.Tenant) error { return nil }
-func (f *fake) CheckSubscription(journal.Subscription, string, fanout.Beside) error {
+func (f *fake) CheckSubscription(journal.Subscription, fanout.Tier, fanout.Beside) error {
 	return nil
 }
 func (f *fake) DeleteSubscription(context.Context, string) error { return f.write }
