@@ -102,7 +102,7 @@ func (s setup) config() server.Config {
 		c.Profile.Breaker.Off, c.Profile.NoBudget = true, true
 		laneCap = -1
 	}
-	c.Tiers = map[string]fanout.Tier{"default": {Name: "default", Cap: laneCap, Backlog: 1 << 40}}
+	c.Tiers = map[string]fanout.Tier{"default": {Name: "default", Cap: laneCap, Backlog: 1 << 40, Subscriptions: 1 << 20}}
 	return c
 }
 

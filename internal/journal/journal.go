@@ -133,6 +133,7 @@ type Journal struct {
 	access *Access
 	jobs   *jobs
 	kept   jetstream.KeyValue // of PutSizes; nil: not written yet
+	tiers  *tiers
 
 	append   *appender
 	outcomes *outcomes

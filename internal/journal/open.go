@@ -92,6 +92,7 @@ func (j *Journal) open(ctx context.Context) (err error) {
 		},
 		func(ctx context.Context) (err error) { j.access, err = openAccess(ctx, j.link); return err },
 		func(ctx context.Context) (err error) { j.jobs, err = openJobs(ctx, j.link); return err },
+		func(ctx context.Context) (err error) { j.tiers, err = openTiers(ctx, j.link); return err },
 	} {
 		if err := j.link.insist(ctx, load); err != nil {
 			return err
