@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // packs keeps decoded packs, least recently used first out, within a number of bytes. One that is
@@ -14,6 +15,8 @@ type packs struct {
 	link *link
 	room int64
 	held bool // of HELD, not of TRIGGERS
+
+	fetched atomic.Uint64 // messages read because they were not at hand
 
 	mu    sync.Mutex
 	bytes int64
@@ -98,6 +101,7 @@ func (c *packs) read(ctx context.Context, seq uint64, r *packRead) {
 }
 
 func (c *packs) fetch(ctx context.Context, seq uint64) (*Pack, error) {
+	c.fetched.Add(1)
 	if c.held {
 		return fetchHeld(ctx, c.link, seq)
 	}
