@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,6 +79,7 @@ type setup struct {
 	Profile     string
 	Dir, Listen string
 	Slots       int
+	MaxBytes    int64
 	Timeout     time.Duration // of a delivery; also shortens the breaker's intervals and the retries
 	Unprotected bool
 }
@@ -90,7 +92,7 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 // and no fair order: first come, first served, as in a queue with workers.
 func (s setup) config() server.Config {
 	c := server.Config{
-		Dir: s.Dir, Listen: s.Listen, AdminKey: adminKey, MaxBytes: 16 << 30, StopGrace: 2 * time.Second,
+		Dir: s.Dir, Listen: s.Listen, AdminKey: adminKey, MaxBytes: cmp.Or(s.MaxBytes, 16<<30), StopGrace: 2 * time.Second,
 		Engine: engine.Config{Slots: s.Slots}, Allow: loopback,
 	}
 	laneCap := 16

@@ -91,6 +91,7 @@ type bench struct {
 	parked   int
 	tenants  int     // of the parked row
 	contract float64 // of each of them, per second
+	maxBytes int64   // of its log
 	profile  string  // directory for CPU profiles; "" is none
 	progress io.Writer
 
@@ -110,6 +111,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	flags.IntVar(&b.parked, "parked", 50_000, "deliveries parked in the rows restart and parked")
 	flags.IntVar(&b.tenants, "tenants", 500, "tenants of the parked row")
 	flags.Float64Var(&b.contract, "contract", 1.25, "deliveries per second that each tenant of the parked row may get")
+	flags.Int64Var(&b.maxBytes, "max-bytes", 16<<30, "size that the log of the parked row may have; where what is parked takes over a quarter, some of it moves")
 	flags.StringVar(&b.profile, "profile", "", "write CPU profiles of this process and of the service into this `directory`")
 	if err := flags.Parse(args); err != nil {
 		return err

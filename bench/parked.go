@@ -25,12 +25,13 @@ type parking struct {
 	burst   int
 	tenants []string
 	subs    []string // the subscription of each tenant
+	live    float64  // heap, when it was looked at last
 	figures []figure
 }
 
 // parked parks deliveries, kills the service, drains all, parks as many again, and drains a hundredth of the tenants.
 func (b *bench) parkedRow() ([]figure, error) {
-	plat, err := b.platform()
+	plat, err := b.platformOf(setup{MaxBytes: b.maxBytes})
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +110,7 @@ func (p *parking) pause(subs []string, paused bool) error {
 
 // fill parks a quarter after the other and says what memory each took.
 func (p *parking) fill() error {
+	var live series
 	for quarter := range 4 {
 		l := atOnce(p.tracker, p.host(), p.n/4, p.tenants...)
 		l.run(p.b.ctx)
@@ -122,8 +124,11 @@ func (p *parking) fill() error {
 		if err := p.memory(fmt.Sprintf("with %s waiting", short(float64(waits)))); err != nil {
 			return err
 		}
+		live = append(live, p.live)
 	}
 	p.n = p.n / 4 * 4
+	p.add(one("live heap per delivery that waits, from a quarter on", (live[3]-live[0])/float64(p.n/4*3), "bytes", nil).
+		note("the cache of packs, which is bounded, is full by then if a quarter is over 64 MB"))
 	return nil
 }
 
@@ -137,6 +142,7 @@ func (p *parking) memory(when string) error {
 	if err != nil {
 		return err
 	}
+	p.live = live
 	p.add(one("live heap "+when, live/1e6, "MB", nil).note("%s references in memory, %s MB in HELD",
 		short(m["fairlane_waiting_references"]), short(m[`fairlane_journal_stream_bytes{stream="held"}`]/1e6)))
 	p.add(one("resident memory "+when, m["process_resident_memory_bytes"]/1e6, "MB", nil).note("what the collector has not given back is in it"))
