@@ -236,7 +236,7 @@ func (f *Fanout) readPicks(picks []*pick) error {
 		if bytes[at.pick] > moveBytes && at.i > 0 {
 			continue
 		}
-		t, err := f.journal.Load(f.ctx, at.pos)
+		t, err := f.journal.LoadInOrder(f.ctx, at.pos)
 		if err != nil {
 			return err
 		}
