@@ -42,7 +42,9 @@ type Fanout struct {
 	readErr  atomic.Pointer[error]
 	rendered renderings
 
-	clocks agreement // the janitor's
+	clocks agreement        // the janitor's, as those below
+	aged   journal.Position // what was there an hour before agedAt lies below it
+	agedAt time.Duration    // 0: never asked
 
 	admin sync.Mutex // serialises changes of the registry with their application
 

@@ -262,7 +262,7 @@ func TestOrderHoldsInHeld(t *testing.T) {
 			b.keyed(0, 300, 5)
 			b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Offered == 300 && s.Counters.Parked >= 295 })
 			for range 3 { // moves while heads are tried: each move may find another one in flight
-				b.moveBelowPosition(b.cursorNow())
+				b.moveEverything()
 			}
 			b.crash()
 			b.until(sub, "recovery", func(s LaneStatus) bool { return s.Counters.Parked+s.Counters.InFlight == 300 })
@@ -279,21 +279,6 @@ func (b *bench) cursorNow() journal.Position {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.cursor
-}
-
-func (b *bench) moveBelowPosition(below journal.Position) {
-	b.t.Helper()
-	for _, l := range b.index.lanes {
-		for {
-			moved, err := b.moveSome(l, below)
-			if err != nil {
-				b.t.Fatal(err)
-			}
-			if !moved {
-				break
-			}
-		}
-	}
 }
 
 // Against plain lists: of each queue one at a time, its front first, whatever is put back.

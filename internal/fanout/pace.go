@@ -8,6 +8,7 @@ import (
 	"github.com/fairlane-dev/fairlane/breaker"
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/journal"
+	"github.com/fairlane-dev/fairlane/limit"
 )
 
 // The pace of a replay. What it takes goes through the lane like everything else, so no limit can be exceeded.
@@ -40,6 +41,8 @@ type replay struct {
 	hold     time.Duration // after the last failure
 	until    time.Duration // nothing is let in before
 	released time.Duration // when the last one was
+	of, pace limit.Rate    // the lane's rate, and at what pace they are let in under it
+	level    limit.Level
 	look     time.Duration // when to look again
 }
 
@@ -87,6 +90,9 @@ func (f *Fanout) feed(now time.Duration, l *lane) {
 	}
 	v, _ := f.engine.Lane(now, l.id)
 	room := r.room(now, l, v)
+	if !l.rate.IsUnlimited() {
+		room = min(room, int(r.paced(l).Left(&r.level, now)))
+	}
 	n := 0
 	for n < room && len(r.staged) > 0 && f.journal.Flushed(r.staged[0].mark) {
 		l.backlog.claimed = append(l.backlog.claimed, r.staged[0])
@@ -94,6 +100,9 @@ func (f *Fanout) feed(now time.Duration, l *lane) {
 		n++
 	}
 	if n > 0 {
+		if !l.rate.IsUnlimited() {
+			r.pace.Take(&r.level, now, int64(n))
+		}
 		r.released = now
 		f.state(now, l)
 	}
@@ -115,6 +124,15 @@ func (f *Fanout) feed(now time.Duration, l *lane) {
 	}
 	r.ahead = min(r.ahead, l.aheadMost())
 	f.take(now, l, r.ahead-len(r.staged))
+}
+
+// paced is the lane's rate without its burst, which is not for a replay: let in all at once, it would have the
+// machine to itself, and the live stream would wait for that.
+func (r *replay) paced(l *lane) *limit.Rate {
+	if r.of != l.rate {
+		r.of, r.pace, r.level = l.rate, evenly(l.rate), limit.Level{}
+	}
+	return &r.pace
 }
 
 // aheadMost is what the lane's rate can send in some flushes.

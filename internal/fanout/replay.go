@@ -136,13 +136,23 @@ func (f *Fanout) beginReplay(tenant string) (begun func(), err error) {
 	}, nil
 }
 
-// replayRate compiles a replay's own rate: at once only what it brings in a fiftieth of a second.
+// replayRate compiles a replay's own rate.
 func replayRate(text string) (limit.Rate, error) {
 	r, err := limit.ParseContract(text, 1)
-	if err != nil || r.IsUnlimited() || r.IsPaused() {
-		return r, err
+	return evenly(r), err
+}
+
+// evenly is the rate with the burst of a fiftieth of a second.
+func evenly(r limit.Rate) limit.Rate {
+	if r.IsUnlimited() || r.IsPaused() {
+		return r
 	}
-	return limit.ParseRate(text, max(1, int64(math.Ceil(r.PerSecond()/50))))
+	n, per, _ := r.Contract()
+	even, err := limit.NewRate(n, per, max(1, int64(math.Ceil(r.PerSecond()/50))))
+	if err != nil {
+		return r // not with the numbers of another
+	}
+	return even
 }
 
 // checkReplayed refuses a subscription that nothing can be sent to until somebody enables it, and fills in its

@@ -321,6 +321,33 @@ func TestLiveDeliveriesGoBeforeAReplay(t *testing.T) {
 	b.job(r.ID, "the end", isDone)
 }
 
+// A replay does not take a full bucket at once: what came by any instant is what the rate has brought since the
+// beginning, and not the burst.
+//
+// Field case 50.
+func TestAReplayLeavesTheBurst(t *testing.T) {
+	b := start(t, nil)
+	b.tenant("acme")
+	sub := b.subscribe("acme", "hook", journal.Limits{})
+	b.bury(sub, "hook", "acme", 120)
+	edit(t, b, sub, func(s *journal.Subscription) { s.Limits.Rate, s.Limits.Burst = "200/s", 200 })
+	var came []time.Duration
+	begin := time.Now()
+	b.answers("hook", func(int, *delivery.Request) delivery.Outcome {
+		b.to.mu.Lock()
+		defer b.to.mu.Unlock()
+		came = append(came, time.Since(begin))
+		return ok()
+	})
+	r := b.replay(Selection{Subscription: sub})
+	b.job(r.ID, "the end", isDone)
+	for i, at := range came {
+		if most := 4 + 200*at.Seconds(); float64(i+1) > most+0.01 { // a fiftieth of a second at once
+			t.Fatalf("%d had come after %v, want at most %.1f", i+1, at, most)
+		}
+	}
+}
+
 // An endpoint that cannot keep up slows the replay down, and nothing dies for it.
 //
 // Field case 50.

@@ -176,6 +176,8 @@ type Status struct {
 	Flushes       uint64
 	FlushTime     time.Duration // all of them together
 	Packs         uint64        // synced writes of triggers
+	Reads         uint64        // messages of TRIGGERS read back for what waited,
+	HeldReads     uint64        // and of HELD
 	Oldest        time.Time     // of the triggers kept; zero: none
 	Free, Total   int64
 	Epoch         uint64

@@ -78,7 +78,7 @@ func (j *Journal) open(ctx context.Context) (err error) {
 	}
 	j.packs = newPacks(j.link, j.opt.Cache)
 	j.held = newPacks(j.link, j.opt.Cache/4)
-	j.held.held = true
+	j.held.load = func(ctx context.Context, seq uint64) (*Pack, error) { return fetchHeld(ctx, j.link, seq) }
 	if err := j.recover(ctx); err != nil {
 		return err
 	}
