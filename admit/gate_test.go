@@ -446,26 +446,3 @@ func TestNoKeyPassesMoreThanItsContractUnderAnySchedule(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkGateThreePolicies(b *testing.B) {
-	free := bucket(1_000_000_000, time.Second, 1_000_000_000)
-	g, _, err := NewGate(Config{Tiers: tiers()[:1], Policies: []Policy{
-		{Name: "tenant", Key: []Part{ByTenant}, Tiers: map[string]*Spec{"free": &free}, Percent: 100},
-		{Name: "all", Spec: free, Percent: 100},
-		{Name: "route", Key: []Part{ByTenant, ByRoute}, Spec: Spec{Algorithm: FixedWindow, Limit: 1_000_000_000, Window: time.Second}, Percent: 100},
-	}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	l := NewLocal(1000)
-	r := Request{Tenant: "acme", Tier: "free", Route: "default"}
-	b.ReportAllocs()
-	var now time.Duration
-	for b.Loop() {
-		now += 100
-		p := g.Plan(&r)
-		if v := p.Verdict(&Outcome{Local: l.Take(now, p.Local)}); !v.Allowed {
-			b.Fatal("denied")
-		}
-	}
-}

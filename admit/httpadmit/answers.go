@@ -24,7 +24,8 @@ type Answers struct {
 	Spread time.Duration
 }
 
-// Drafts are the versions whose fields can be sent. They have one syntax.
+// Drafts are the versions whose fields can be sent. They have one syntax. A later
+// one is added when its syntax has been checked, not before.
 var Drafts = []string{"draft-08", "draft-09", "draft-10", "draft-11"}
 
 // maxInteger is the largest integer of a structured field (RFC 9651).

@@ -28,7 +28,9 @@ const StatusHeader = "Fairlane-Status"
 func (d *Door) Check() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := d.settings.Load()
-		v := &visit{door: d, s: s, route: "check"}
+		v := d.visit(s)
+		defer d.visits.Put(v)
+		v.route = "check"
 		if p := v.check(r); p != nil {
 			v.refuseCheck(w, p, r.URL.RawQuery == "nginx")
 			return
