@@ -44,10 +44,9 @@ func TestTheAdmissionPageIsAsPrinted(t *testing.T) {
 		if moment.ReplaceAllString(each(got), "$1") == want {
 			return
 		}
-		if !strings.Contains(got, " 200 ") || time.Now().After(end) {
+		if !strings.Contains(got, " 200 ") /* so slowly that a token was back */ || time.Now().After(end) {
 			t.Fatalf("%s\nprints\n%s\nnot\n%s", all[4].text, got, all[5].text)
 		}
-		w.run(t, all[2].text) // so slowly that a token was back
 	}
 }
 
