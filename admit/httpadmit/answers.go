@@ -92,10 +92,13 @@ func window(s *admit.Spec) int64 {
 func more(h *admit.Hit) time.Duration {
 	d := &h.Decision
 	switch {
+	case d.Remaining >= quota(&h.Spec):
+		return 0 // it is full
 	case d.Reason == limit.Later:
 		return d.RetryIn
 	case h.Spec.Algorithm == admit.TokenBucket && h.Spec.Limit > 0:
-		return min(d.ResetIn, h.Spec.Window/time.Duration(h.Spec.Limit)+1)
+		n := time.Duration(h.Spec.Limit)
+		return min(d.ResetIn, (h.Spec.Window+n-1)/n)
 	}
 	return d.ResetIn
 }

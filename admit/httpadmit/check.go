@@ -3,6 +3,7 @@ package httpadmit
 import (
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/fairlane-dev/fairlane/admit/identity"
 )
@@ -88,10 +89,24 @@ func first(r *http.Request, names ...string) string {
 	return ""
 }
 
-// forward sets what the protected service is told of a request.
+// forward sets what the protected service is told of a request. A caller's own
+// name for it goes in every spelling: to services that read headers as CGI names
+// them, Fairlane_Tenant is the same header.
 func forward(h http.Header, id identity.Identity) {
-	h.Del(TenantHeader)
+	for name := range h {
+		if len(name) == len(TenantHeader) && strings.EqualFold(strings.Map(dashed, name), TenantHeader) {
+			delete(h, name)
+		}
+	}
 	if id.Tenant != "" {
 		h.Set(TenantHeader, id.Tenant)
 	}
+}
+
+// dashed puts a dash for what CGI names have an underscore for.
+func dashed(r rune) rune {
+	if r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
+		return r
+	}
+	return '-'
 }

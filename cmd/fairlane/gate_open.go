@@ -19,14 +19,14 @@ import (
 
 // gate is a door and what its file says.
 type gate struct {
-	path  string
-	log   *slog.Logger
-	door  *httpadmit.Door
-	file  *policyfile.File
-	store *redisquota.Store // nil: none
-	stop  func()            // ends the fetching of keys
+	path string
+	log  *slog.Logger
+	door *httpadmit.Door
+	file *policyfile.File
+	stop func() // ends the fetching of keys
 
-	handler atomic.Pointer[http.Handler] // of the file in force
+	store   atomic.Pointer[redisquota.Store] // nil: none
+	handler atomic.Pointer[http.Handler]     // of the file in force
 }
 
 // loaded is a file with all that it names, checked and not yet in force.
@@ -135,8 +135,8 @@ func (g *gate) storeFor(r policyfile.Redis) (*redisquota.Store, error) {
 	switch {
 	case r.URL == "":
 		return nil, nil
-	case g.store != nil && r == g.file.Redis:
-		return g.store, nil
+	case g.store.Load() != nil && r == g.file.Redis:
+		return g.store.Load(), nil
 	}
 	return redisquota.Open(redisquota.Config{URL: r.URL, Prefix: r.Prefix, Deadline: r.Deadline, Replicas: r.Replicas})
 }
@@ -146,14 +146,14 @@ func (g *gate) commit(ctx context.Context, l *loaded) {
 	for _, w := range l.file.Warnings {
 		g.log.Warn("policies", "warning", w.Error())
 	}
-	old := g.store
-	g.file, g.store = l.file, l.store
+	old := g.store.Swap(l.store)
+	g.file = l.file
 	g.door.Reload(l.settings)
 	h := g.routes()
 	g.handler.Store(&h)
 	g.stop()
 	g.stop = startFetch(ctx, l, g.log)
-	if old != nil && old != g.store {
+	if old != nil && old != l.store {
 		old.Close()
 	}
 }
@@ -175,8 +175,8 @@ func startFetch(ctx context.Context, l *loaded, log *slog.Logger) (stop func()) 
 
 func (g *gate) close() {
 	g.stop()
-	if g.store != nil {
-		g.store.Close()
+	if s := g.store.Load(); s != nil {
+		s.Close()
 	}
 }
 
