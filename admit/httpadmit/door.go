@@ -287,7 +287,8 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	v.s.Answers.limits(w.Header(), &v.verdict)
 	r = r.WithContext(identity.With(r.Context(), v.id))
 	if v.s.Stall > 0 && r.Body != nil && r.Body != http.NoBody {
-		r.Body = &body{r.Body, out.control, v.s.Stall}
+		out.body = &body{ReadCloser: r.Body, control: out.control, stall: v.s.Stall}
+		r.Body = out.body
 	}
 	next.ServeHTTP(out, r)
 	ok = true
