@@ -50,13 +50,16 @@ func (v *visit) check(r *http.Request) *Problem {
 	if method == "" || err != nil {
 		return newProblem(http.StatusBadRequest, "bad-request", "The proxy must say method and URI of the request")
 	}
-	v.route = v.s.Gate.Route(method, u.Path)
+	ambiguous := v.named(method, u.EscapedPath())
 	v.address = v.s.Proxies.Client(peer(r), r.Header.Values("X-Forwarded-For"))
 	if host := r.Header.Get("X-Forwarded-Host"); host != "" {
 		r = r.Clone(r.Context())
 		r.Host = host
 	}
 	v.door.figures.arrived(v.route, r.Header.Get("X-Attempt"))
+	if ambiguous != nil {
+		return ambiguous
+	}
 	if p := v.identify(r); p != nil {
 		return p
 	}

@@ -94,10 +94,14 @@ func (d *Door) now() time.Duration { return d.unix + time.Since(d.origin) }
 func (d *Door) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := d.settings.Load()
-		v := &visit{door: d, s: s, route: s.Gate.Route(r.Method, r.URL.Path)}
+		v := &visit{door: d, s: s}
 		v.address = s.Proxies.Client(peer(r), r.Header.Values("X-Forwarded-For"))
+		p := v.named(r.Method, r.URL.EscapedPath())
 		d.figures.arrived(v.route, r.Header.Get("X-Attempt"))
-		if p := v.enter(r); p != nil {
+		if p == nil {
+			p = v.enter(r)
+		}
+		if p != nil {
 			v.refuse(w, p)
 			return
 		}
@@ -140,6 +144,15 @@ type visit struct {
 	busy    float64 // saturation when it was decided
 	release func()  // of the slot
 	waited  time.Duration
+}
+
+// named finds the route.
+func (v *visit) named(method, path string) *Problem {
+	var ok bool
+	if v.route, ok = v.s.Gate.Route(method, path); !ok {
+		return newProblem(http.StatusBadRequest, Ambiguous, "The path is another route's by how it is read: send it without dot segments, backslashes and parameters, and / as itself")
+	}
+	return nil
 }
 
 // enter decides. A nil problem means that the request is in, and holds a slot.
