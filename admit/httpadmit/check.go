@@ -1,8 +1,11 @@
 package httpadmit
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/fairlane-dev/fairlane/admit/identity"
 )
@@ -45,7 +48,7 @@ func (v *visit) check(r *http.Request) *Problem {
 	if !v.s.Proxies.Trusts(peer(r)) {
 		return newProblem(http.StatusForbidden, "untrusted-proxy", "Only the configured proxies may ask")
 	}
-	method, uri := first(r, "X-Forwarded-Method", "X-Original-Method"), first(r, "X-Forwarded-Uri", "X-Original-URI")
+	method, uri := said(r, "X-Forwarded-Method", "X-Original-Method"), said(r, "X-Forwarded-Uri", "X-Original-URI")
 	u, err := url.ParseRequestURI(uri)
 	if method == "" || err != nil {
 		return newProblem(http.StatusBadRequest, "bad-request", "The proxy must say method and URI of the request")
@@ -80,19 +83,28 @@ func (v *visit) refuseCheck(w http.ResponseWriter, p *Problem, nginx bool) {
 	v.refuse(w, p)
 }
 
-func first(r *http.Request, names ...string) string {
-	for _, n := range names {
-		if s := r.Header.Get(n); s != "" {
-			return s
-		}
+// said returns what a request says in one header or the other. If they differ it is
+// nothing: one of them is the caller's, which the proxy handed on.
+func said(r *http.Request, name, other string) string {
+	a, b := r.Header.Get(name), r.Header.Get(other)
+	if a != "" && b != "" && a != b {
+		return ""
 	}
-	return ""
+	return cmp.Or(a, b)
 }
 
-// forward sets what the protected service is told of a request.
+// forward sets what the protected service is told of a request. What is a header of
+// ours but for underscores goes too: to many services Fairlane_Tenant is the same.
 func forward(h http.Header, id identity.Identity) {
 	h.Del(TenantHeader)
+	for name := range h {
+		if strings.Contains(name, "_") && slices.Contains(told, http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))) {
+			delete(h, name)
+		}
+	}
 	if id.Tenant != "" {
 		h.Set(TenantHeader, id.Tenant)
 	}
 }
+
+var told = []string{TenantHeader, "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
