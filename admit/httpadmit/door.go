@@ -97,10 +97,13 @@ func (d *Door) Middleware(next http.Handler) http.Handler {
 		s := d.settings.Load()
 		v := d.visit(s)
 		defer d.visits.Put(v)
-		v.route = s.Gate.Route(r.Method, r.URL.Path)
 		v.address = s.Proxies.Client(peer(r), r.Header.Values("X-Forwarded-For"))
+		p := v.named(r.Method, r.URL.EscapedPath())
 		d.figures.arrived(v.route, r.Header.Get("X-Attempt"))
-		if p := v.enter(r); p != nil {
+		if p == nil {
+			p = v.enter(r)
+		}
+		if p != nil {
 			v.refuse(w, p)
 			return
 		}
@@ -158,6 +161,15 @@ func (d *Door) visit(s *Settings) *visit {
 	*v = visit{door: d, s: s, plan: v.plan, outcome: v.outcome}
 	v.verdict.Limits, v.verdict.Watched, v.verdict.Would = old.Limits[:0], old.Watched[:0], old.Would[:0]
 	return v
+}
+
+// named finds the route.
+func (v *visit) named(method, path string) *Problem {
+	var ok bool
+	if v.route, ok = v.s.Gate.Route(method, path); !ok {
+		return newProblem(http.StatusBadRequest, Ambiguous, "The path is another route's by how it is read: send it without dot segments, backslashes and parameters, and / as itself")
+	}
+	return nil
 }
 
 // enter decides. A nil problem means that the request is in, and holds a slot.
@@ -308,7 +320,8 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	v.s.Answers.limits(w.Header(), &v.verdict)
 	r = r.WithContext(identity.With(r.Context(), v.id))
 	if v.s.Stall > 0 && r.Body != nil && r.Body != http.NoBody {
-		r.Body = &body{r.Body, out.control, v.s.Stall}
+		out.body = &body{ReadCloser: r.Body, control: out.control, stall: v.s.Stall}
+		r.Body = out.body
 	}
 	next.ServeHTTP(out, r)
 	ok = true

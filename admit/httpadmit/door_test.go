@@ -490,6 +490,14 @@ func TestCheckAnswersTrustedProxies(t *testing.T) {
 		if w := get(h, "/check", "a", "X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/"); w.Code != 429 {
 			t.Errorf("over the limit, Traefik: %d", w.Code)
 		}
+		for _, headers := range [][]string{
+			{"X-Original-Method", "POST", "X-Original-URI", "/reports/1", "X-Forwarded-Uri", "/"},
+			{"X-Forwarded-Method", "POST", "X-Forwarded-Uri", "/reports/1", "X-Original-Method", "GET"},
+		} {
+			if w := get(h, "/check", "b", headers...); w.Code != 400 {
+				t.Errorf("the caller says of the request what the proxy does not: %d", w.Code)
+			}
+		}
 		if r := d.Report(); len(r.Routes) > 0 {
 			t.Errorf("slot times of requests whose end is not known: %+v", r.Routes)
 		}

@@ -25,6 +25,8 @@ type gate struct {
 	file *policyfile.File
 	stop func() // ends the fetching of keys
 
+	tokens *identity.Tokens // nil: none
+
 	store   atomic.Pointer[redisquota.Store] // nil: none
 	handler atomic.Pointer[http.Handler]     // of the file in force
 }
@@ -41,7 +43,7 @@ type loaded struct {
 // openGate reads the file and makes the gate.
 func openGate(ctx context.Context, path string, log *slog.Logger) (*gate, error) {
 	g := &gate{path: path, log: log, stop: func() {}}
-	l, err := g.load()
+	l, err := g.load(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +60,7 @@ func seed() uint64 {
 
 // reload reads everything anew; if any of it is wrong, nothing changes.
 func (g *gate) reload(ctx context.Context) {
-	l, err := g.load()
+	l, err := g.load(ctx)
 	if err != nil {
 		g.log.Error("reload refused, the old policies stay in force", "error", err.Error())
 		return
@@ -71,7 +73,7 @@ func (g *gate) reload(ctx context.Context) {
 }
 
 // load reads the file, and all that it names.
-func (g *gate) load() (*loaded, error) {
+func (g *gate) load(ctx context.Context) (*loaded, error) {
 	f, err := policyfile.Load(g.path, nil)
 	if err != nil {
 		return nil, err
@@ -87,6 +89,9 @@ func (g *gate) load() (*loaded, error) {
 		resolver.Sources = append(resolver.Sources, keys)
 	}
 	if err := l.loadTokens(resolver); err != nil {
+		return nil, err
+	}
+	if err := g.firstKeys(ctx, l); err != nil {
 		return nil, err
 	}
 	if l.store, err = g.storeFor(f.Redis); err != nil {
@@ -130,6 +135,24 @@ func (l *loaded) loadTokens(r *identity.Resolver) error {
 	return nil
 }
 
+// firstKeys gives the tokens of a reload keys to begin with: those that are held, if the address is the
+// same, else what a new one says now. At the start there are none.
+func (g *gate) firstKeys(ctx context.Context, l *loaded) error {
+	switch {
+	case l.fetch == nil || g.file == nil:
+		return nil
+	case g.file.Identity.JWKS == l.file.Identity.JWKS:
+		l.tokens.SetKeys(g.tokens.Keys())
+		return nil
+	}
+	set, err := l.fetch.Fetch(ctx)
+	if err != nil {
+		return fmt.Errorf("keys of tokens: %w", err)
+	}
+	l.tokens.SetKeys(set)
+	return nil
+}
+
 // storeFor returns the store in force if its settings are the same, else a new one.
 func (g *gate) storeFor(r policyfile.Redis) (*redisquota.Store, error) {
 	switch {
@@ -147,7 +170,7 @@ func (g *gate) commit(ctx context.Context, l *loaded) {
 		g.log.Warn("policies", "warning", w.Error())
 	}
 	old := g.store.Swap(l.store)
-	g.file = l.file
+	g.file, g.tokens = l.file, l.tokens
 	g.door.Reload(l.settings)
 	h := g.routes()
 	g.handler.Store(&h)

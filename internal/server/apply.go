@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -436,7 +437,7 @@ func (p *plan) write(r *http.Request, c *change) error {
 		act.Path = "/v1/subscriptions/" + c.ID
 	}
 	act.At = now()
-	return p.s.access.Audit(r.Context(), act)
+	return p.s.access.Audit(context.WithoutCancel(r.Context()), act) // the caller may have gone: the change is made
 }
 
 func (p *plan) writeSubscription(r *http.Request, c *change) error {

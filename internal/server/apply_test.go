@@ -249,6 +249,43 @@ func TestApplyIsFinishedByRepeating(t *testing.T) {
 	}
 }
 
+// A caller that goes while a change is made does not keep it out of the record.
+func TestApplyRecordsWhatItDidForACallerThatHasGone(t *testing.T) {
+	s := start(t, "", nil)
+	inner := s.server.fanout
+	ctx, goes := context.WithCancel(t.Context())
+	s.server.fanout = &left{inner, goes}
+	r, err := http.NewRequestWithContext(ctx, "POST", s.URL()+"/v1/apply", strings.NewReader(`{"tenants":[{"id":"acme"},{"id":"beta"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+testKey)
+	if resp, err := s.http.Do(r); err == nil {
+		resp.Body.Close()
+		t.Fatal("the caller has not gone")
+	}
+	var acts page[actView]
+	for len(acts.Items) == 0 || acts.Items[0].Path != "/v1/apply" {
+		s.must(200, s.do("GET", "/v1/audit", nil)).into(t, &acts)
+	}
+	if len(acts.Items) != 2 || acts.Items[1].Path != "/v1/tenants/acme" {
+		t.Errorf("%+v", acts.Items)
+	}
+}
+
+// left is what a caller leaves when its tenant is stored.
+type left struct {
+	Fanout
+	goes func()
+}
+
+func (l *left) PutTenant(ctx context.Context, t journal.Tenant) (journal.Tenant, error) {
+	stored, err := l.Fanout.PutTenant(ctx, t)
+	l.goes()
+	<-ctx.Done() // the server has seen it
+	return stored, err
+}
+
 // failing lets some writes pass.
 type failing struct {
 	Fanout
