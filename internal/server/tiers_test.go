@@ -1,6 +1,7 @@
 package server
 
 import (
+	"io"
 	"strings"
 	"testing"
 
@@ -79,13 +80,11 @@ func TestTiersThatCannotBeChanged(t *testing.T) {
 	s.must(201, s.do("POST", "/v1/tenants", strings.NewReader(`{"id":"acme","tier":"gold"}`)))
 	refused := func(status int, field, rule, method, name, body string) {
 		t.Helper()
-		var sent *strings.Reader
-		a := answer{}
-		if sent = strings.NewReader(body); method == "DELETE" {
-			a = s.do(method, "/v1/tiers/"+name, nil)
-		} else {
-			a = s.do(method, "/v1/tiers/"+name, sent)
+		var sent io.Reader
+		if method != "DELETE" {
+			sent = strings.NewReader(body)
 		}
+		a := s.do(method, "/v1/tiers/"+name, sent)
 		if p := a.problem(t); a.status != status || p.Field != field || !strings.Contains(p.Rule, rule) {
 			t.Errorf("%s %s %s: %d %s", method, name, body, a.status, a.body)
 		}
