@@ -114,7 +114,7 @@ func TestANewSnapshotComesWithWhatIsLookedAt(t *testing.T) {
 
 // pageOfLanes is a request for the list, by an administrator.
 func pageOfLanes(f platform) (*UI, func(query string) *httptest.ResponseRecorder) {
-	u := New(Options{Platform: f, Identify: func(string) (Who, bool) { return Who{}, true }, API: http.NotFoundHandler()})
+	u := New(Options{Platform: f, Identify: func(string) (Who, bool) { return Who{}, true }, API: http.NotFoundHandler(), Links: func(string) uint32 { return 0 }})
 	enter := httptest.NewRecorder()
 	form := httptest.NewRequest("POST", "/ui/sign-in", strings.NewReader("key=k"))
 	form.Header.Set("Content-Type", "application/x-www-form-urlencoded")

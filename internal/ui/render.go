@@ -41,6 +41,7 @@ var pages = []page{
 	{"GET /trigger", false, (*UI).trigger, nil},
 	{"GET /tenants/{tenant}", true, (*UI).tenantOf, nil},
 	{"GET /tenants/{tenant}/link", true, (*UI).showLink, nil},
+	{"POST /tenants/{tenant}/link/revoke", true, nil, (*UI).revokeLinks},
 	{"POST /lanes/{subscription}/test", false, nil, (*UI).testLane},
 	{"POST /lanes/{subscription}/rotate", false, (*UI).rotate, nil},
 	{"GET /what-if", false, (*UI).whatIf, nil},

@@ -1,11 +1,14 @@
 package ui_test
 
 import (
+	"io"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/fairlane-dev/fairlane/internal/receiver"
+	"github.com/fairlane-dev/fairlane/internal/server"
 )
 
 // everyPage is each page that an administrator has, of a service with the demo's tenants.
@@ -81,6 +84,71 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// link makes a signed link to a tenant's page, for an hour.
+func (b *browser) link(tenant, may string) string {
+	b.s.t.Helper()
+	p := b.get("/ui/tenants/"+tenant+"/link?life=1h&may="+may).has(b.s.t, 200, "/ui/t/")
+	_, rest, _ := strings.Cut(p.text, `href="/ui/t/`)
+	text, _, _ := strings.Cut(rest, `/"`)
+	return "/ui/t/" + text
+}
+
+// Revoking the links of a tenant ends every one made before, of that tenant alone, the live page of one too, and
+// for good; it needs a confirmation and is in the record of acts.
+func TestLinksAreRevoked(t *testing.T) {
+	dir := t.TempDir()
+	run := func() *service {
+		return start(t, func(c *server.Config) { c.Dir = dir })
+	}
+	s := run()
+	s.register("acme", "http://127.0.0.1:9", "")
+	s.register("beta", "http://127.0.0.1:9", "")
+	admin, guest := s.browser(), s.browser()
+	admin.signIn(adminKey)
+	see, act, other := admin.link("acme", "see"), admin.link("acme", "act"), admin.link("beta", "see")
+	live, err := http.NewRequest("GET", s.URL()+see+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	live.Header.Set("Accept", "text/event-stream")
+	stream, err := guest.Do(live)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+
+	form := url.Values{"token": {admin.get("/ui/tenants/acme/link").token(t)}}
+	admin.send("/ui/tenants/acme/link/revoke", form).has(t, 422, "Nothing was revoked")
+	guest.get(see+"/").has(t, 200, "acme")
+	form.Set("sure", "yes")
+	guest.send(act+"/tenants/acme/link/revoke", url.Values{"token": {guest.get(act + "/").token(t)}, "sure": {"yes"}}).has(t, 404)
+	admin.send("/ui/tenants/acme/link/revoke", form).has(t, 200, "No link that was made before opens anything")
+	if _, err := io.ReadAll(stream.Body); err != nil { // it ends
+		t.Errorf("the live page of a revoked link: %v", err)
+	}
+	var acts struct {
+		Items []struct{ Method, Path, Key string }
+	}
+	if s.api("GET", "/v1/audit?limit=1", "", &acts); len(acts.Items) != 1 || acts.Items[0].Path != "/v1/tenants/acme/links/revoke" {
+		t.Errorf("the record of acts has %v", acts)
+	}
+	renewed := admin.link("acme", "see")
+	s.api("PUT", "/v1/tenants/acme", `{"name":"Acme"}`, nil) // replaces what a caller may set alone
+	check := func(s *service) {
+		t.Helper()
+		guest := s.browser()
+		guest.get(see+"/").has(t, 404, "There is nothing here")
+		guest.get(act+"/").has(t, 404, "There is nothing here")
+		guest.get(other+"/").has(t, 200, "beta")
+		guest.get(renewed+"/").has(t, 200, "Acme")
+	}
+	check(s)
+	if err := s.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check(run())
+}
+
 // A tenant's key and a signed link show the tenant's own pages, and of every other what they show of what
 // never was.
 func TestTenantSeesItsOwn(t *testing.T) {
@@ -89,12 +157,7 @@ func TestTenantSeesItsOwn(t *testing.T) {
 	dead := s.dead()
 	admin := s.browser()
 	admin.signIn(adminKey)
-	link := func(may string) string {
-		p := admin.get("/ui/tenants/picky/link?life=1h&may="+may).has(t, 200, "/ui/t/")
-		_, rest, _ := strings.Cut(p.text, `href="/ui/t/`)
-		text, _, _ := strings.Cut(rest, `/"`)
-		return "/ui/t/" + text
-	}
+	link := func(may string) string { return admin.link("picky", may) }
 	key := s.browser()
 	key.signIn(s.key("k", "tenant", "picky"))
 	for _, v := range []struct {
