@@ -49,6 +49,18 @@ func TestPagesShow(t *testing.T) {
 	b.get("/ui/nowhere").has(t, 404, "There is nothing here")
 }
 
+// The page of calculators says what package plan says, and names what it refuses.
+func TestWhatIf(t *testing.T) {
+	s := start(t, nil)
+	b := s.browser()
+	b.signIn(adminKey)
+	b.get("/ui/what-if").has(t, 200, "<td>C</td><td>3</td><td>900</td><td>825</td><td>no, its share</td>", "275 for each weight", "0.703")
+	b.get("/ui/what-if?of=shares&capacity=5000&want0=1000&weight1=2").has(t, 200, "nobody gets less than it wants", `name="want0" value="1000"`, "<td>A</td><td>1</td><td>1,000</td><td>1,000</td><td>yes</td>")
+	b.get("/ui/what-if?of=shares&weight0=1.5&want1=much").has(t, 200, "B wants must be a number")
+	b.get("/ui/what-if?of=shares&weight0=1.5").has(t, 200, "tenants[0].weight 1.5: must be a whole number from 1 to 1000")
+	b.get("/ui/what-if?of=bucket&refill=100&capacity=100&burst=150&idle=1").has(t, 200, "<dt>Admitted of the burst</dt><dd><b>100</b></dd>", "<dt>Denied of the burst</dt><dd><b>50</b></dd>")
+}
+
 // A session is a cookie that scripts and other sites cannot use; acts need the session's token; a revoked key
 // ends it.
 func TestSignIn(t *testing.T) {
