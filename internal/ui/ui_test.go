@@ -205,6 +205,36 @@ func TestTenantSeesItsOwn(t *testing.T) {
 	guest.get(strings.Replace(see, ".see.", ".act.", 1)+"/").has(t, 404)
 }
 
+// A secret is rotated after the question, and shown once.
+func TestRotate(t *testing.T) {
+	s := start(t, nil)
+	s.register("acme", "http://127.0.0.1:9", "")
+	b := s.browser()
+	b.signIn(adminKey)
+	lane := "/ui/lanes/" + s.subs["acme"]
+	form := url.Values{"token": {b.get(lane).token(t)}, "overlap": {"1h"}}
+	b.send(lane+"/rotate", form).has(t, 422, "Nothing was changed")
+	form.Set("sure", "yes")
+	b.send(lane+"/rotate", form).has(t, 200, "New secret", "whsec_", "for 1h requests carry signatures by the old one")
+	if p := b.get(lane); strings.Contains(p.text, "whsec_") {
+		t.Errorf("a secret is shown again: %s", p.text)
+	}
+}
+
+// Sites that the configuration names may frame a signed link, and nothing else.
+func TestFrames(t *testing.T) {
+	s := start(t, func(c *server.Config) { c.Frames = []string{"https://console.example.com"} })
+	s.register("acme", "http://127.0.0.1:9", "")
+	b := s.browser()
+	b.signIn(adminKey)
+	for page, ancestors := range map[string]string{"/ui/": "'none'", "/ui/tenants/acme": "'none'", "/ui/assets/live.js": "'none'", b.link("acme", "see") + "/": "https://console.example.com"} {
+		csp := b.get(page).header.Get("Content-Security-Policy")
+		if !strings.HasPrefix(csp, "default-src 'none'; script-src 'self';") || !strings.HasSuffix(csp, "frame-ancestors "+ancestors) {
+			t.Errorf("%s: policy %q", page, csp)
+		}
+	}
+}
+
 // A dead letter is counted, replayed after the question, and arrives; what is purged is gone.
 func TestReplayAndPurge(t *testing.T) {
 	s := start(t, nil)
@@ -213,12 +243,28 @@ func TestReplayAndPurge(t *testing.T) {
 	b := s.browser()
 	b.signIn(adminKey)
 	letter := b.get("/ui/dead/"+s.subs["picky"]+"/"+dead).has(t, 200)
+	dying := func(n string) {
+		t.Helper()
+		until(t, n+" dead", func() bool { return strings.Contains(b.get("/ui/dead/purge?tenant=picky").text, "Purge "+n+" dead") })
+	}
+	dying("2")
 	s.picky.Become(receiver.OK(0))
 	b.get("/ui/replays/count?subscription="+s.subs["picky"]).has(t, 200, "Nothing has been sent yet")
 	form := url.Values{"token": {letter.token(t)}, "subscription": {s.subs["picky"]}}
 	p := b.send("/ui/dead/replay", form).has(t, 200, "Replay")
 	until(t, "replay done", func() bool { return strings.Contains(b.get(p.path).text, "done") })
 	b.get("/ui/trigger?id="+dead).has(t, 200, "Complete", "revived", "delivered")
+
+	s.picky.Become(receiver.Failing(422))
+	s.post("picky", 3, "x")
+	dying("3")
+	b.get("/ui/dead?tenant=picky&reason=expired").has(t, 200, "None.")
+	s.picky.Become(receiver.OK(0))
+	form.Set("rate", "0.001/s")
+	p = b.send("/ui/dead/replay", form).has(t, 200, "running")
+	b.send(p.path+"/cancel", form).has(t, 200, "cancelled", "Go on")
+	b.send(p.path+"/resume", form).has(t, 200, "running", "Cancel what is left")
+	b.send(p.path+"/cancel", form).has(t, 200, "cancelled")
 
 	noisy := url.Values{"token": {letter.token(t)}, "tenant": {"picky"}}
 	b.send("/ui/dead/purge", noisy).has(t, 422, "Nothing was purged")
