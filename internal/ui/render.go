@@ -159,6 +159,7 @@ var functions = template.FuncMap{
 	"plain":    plainReason,
 	"path":     escapePath,
 	"decimal":  decimal,
+	"rate":     rate,
 	"dict":     dict,
 	"isAbsent": func(t *time.Time) bool { return t == nil || t.IsZero() },
 }
@@ -202,6 +203,17 @@ func decimal(v float64) string {
 		return number(int64(math.Round(v)))
 	}
 	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// rate writes what comes in a second, to a hundredth: a measured one is no more exact.
+func rate(v float64) string {
+	switch {
+	case v > 0 && v < 0.005:
+		return "under 0.01"
+	case v < 10:
+		return decimal(math.Round(v*100) / 100)
+	}
+	return decimal(v)
 }
 
 func ratio(v float64) string {
