@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// startWalk starts the shell. The page's addresses 127.0.0.1:8080 and :9000 become free ones.
+// startWalk starts the shell. The page's addresses 127.0.0.1:8080, :8081 and :9000 become free ones.
 func startWalk(t *testing.T, env ...string) *walker {
 	t.Helper()
 	for _, tool := range []string{"bash", "curl", "openssl", "jq"} {
@@ -61,11 +61,11 @@ func startWalk(t *testing.T, env ...string) *walker {
 		t.Fatal(err)
 	}
 	w := &walker{dir: t.TempDir(), api: free(t)}
-	sink := free(t)
-	w.there = strings.NewReplacer("127.0.0.1:8080", w.api, "127.0.0.1:9000", sink)
-	w.here = strings.NewReplacer(w.api, "127.0.0.1:8080", sink, "127.0.0.1:9000")
+	gate, sink := free(t), free(t)
+	w.there = strings.NewReplacer("127.0.0.1:8080", w.api, "127.0.0.1:8081", gate, "127.0.0.1:9000", sink)
+	w.here = strings.NewReplacer(w.api, "127.0.0.1:8080", gate, "127.0.0.1:8081", sink, "127.0.0.1:9000")
 	bin := filepath.Join(t.TempDir(), "bin")
-	script := fmt.Sprintf("#!/bin/sh\ncase \"$1\" in\nserve) exec %[1]s \"$@\" --listen %[2]s ;;\nsink | import) exec %[1]s \"$@\" ;;\n*) exec %[1]s \"$@\" --server http://%[2]s ;;\nesac\n", real, w.api)
+	script := fmt.Sprintf("#!/bin/sh\ncase \"$1\" in\nserve) exec %[1]s \"$@\" --listen %[2]s ;;\nsink | import | gate) exec %[1]s \"$@\" ;;\n*) exec %[1]s \"$@\" --server http://%[2]s ;;\nesac\n", real, w.api)
 	if err := errors.Join(os.Mkdir(bin, 0o755), os.WriteFile(filepath.Join(bin, "fairlane"), []byte(script), 0o755)); err != nil {
 		t.Fatal(err)
 	}

@@ -53,11 +53,11 @@ func (v *Verdict) Limit() (*Hit, bool) {
 // Shared all or nothing; then, if both allowed, each of the watched by itself,
 // else peek at them.
 type Plan struct {
-	Local, Shared            []Check
-	WatchLocal, WatchShared  []Check
-	local, shared            []int // indexes of policies, for each check
-	watchedLocal, watchedFar []int
-	gate                     *Gate
+	Local, Shared           []Check
+	WatchLocal, WatchShared []Check
+
+	gate *Gate
+	keys []string // parts of the keys of Local and WatchLocal
 }
 
 // Gate is a checked set of policies. It is immutable: a reload makes another one
@@ -65,9 +65,18 @@ type Plan struct {
 type Gate struct {
 	config Config
 	tiers  map[string]int
-	costs  []map[string]int64 // by policy, by route
-	only   []map[string]bool  // by policy: the routes that it concerns; nil: all
-	parts  int                // of all policies' keys
+	routes map[string]int // places in limited's costs; DefaultRoute has 0
+	limits []limited
+	parts  int // of all policies' keys
+}
+
+// limited is a policy with what it says by tier and by route, by their places.
+type limited struct {
+	*Policy
+	specs    []*Spec // nil: no limit
+	costs    []int64
+	concerns []bool
+	capacity bool // nothing of the caller is in the key
 }
 
 // Config returns what the gate was made of.
@@ -83,61 +92,66 @@ func (g *Gate) Tier(name string) (*Tier, bool) {
 }
 
 // Plan finds the limits that concern the request. A tier that the gate does not
-// know has none of the limits that go by tier, so resolve it before.
-func (g *Gate) Plan(r *Request) Plan {
-	p := Plan{gate: g}
-	keys := make([]string, 0, g.parts)
-	for i := range g.config.Policies {
-		policy := &g.config.Policies[i]
-		if policy.Failed != r.Failed || g.only[i] != nil && !g.only[i][r.Route] {
-			continue
-		}
-		spec, limited := g.spec(policy, r.Tier)
-		if !limited {
-			continue
-		}
-		from := len(keys)
-		keys = appendKey(keys, policy, r)
-		c := Check{Policy: policy.Name, Key: keys[from:len(keys):len(keys)], Spec: spec, Cost: g.cost(i, r.Route), Away: policy.Away}
-		p.add(i, c, policy.Shared, policy.enforces(c.Key))
-	}
+// know has none of the limits that go by tier, so resolve it before. A route that
+// it does not know is DefaultRoute.
+func (g *Gate) Plan(r *Request) (p Plan) {
+	g.PlanInto(&p, r)
 	return p
 }
 
-func (p *Plan) add(policy int, c Check, shared, enforced bool) {
-	checks, index := &p.Local, &p.local
+// PlanInto is Plan that uses the memory of an earlier plan, whose Local and
+// WatchLocal are then no more. What a shared store may still hold on to, Shared
+// and WatchShared, always has memory of its own.
+func (g *Gate) PlanInto(p *Plan, r *Request) {
+	*p = Plan{gate: g, Local: p.Local[:0], WatchLocal: p.WatchLocal[:0], keys: slices.Grow(p.keys[:0], g.parts)}
+	route := g.routes[r.Route]
+	tier, ok := g.tiers[r.Tier]
+	if !ok {
+		tier = -1
+	}
+	for i := range g.limits {
+		if l := &g.limits[i]; l.Failed == r.Failed && l.concerns[route] {
+			if spec := l.spec(tier); spec != nil {
+				p.add(i, spec, l.costs[route], r)
+			}
+		}
+	}
+}
+
+// spec returns the limit for a tier, nil if there is none.
+func (l *limited) spec(tier int) *Spec {
 	switch {
-	case shared && enforced:
-		checks, index = &p.Shared, &p.shared
-	case shared:
-		checks, index = &p.WatchShared, &p.watchedFar
+	case l.Tiers == nil:
+		return &l.Spec
+	case tier < 0:
+		return nil
+	}
+	return l.specs[tier]
+}
+
+func (p *Plan) add(policy int, spec *Spec, cost int64, r *Request) {
+	l := &p.gate.limits[policy]
+	var key []string
+	if l.Shared {
+		key = appendKey(nil, l.Policy, r)
+	} else {
+		from := len(p.keys)
+		p.keys = appendKey(p.keys, l.Policy, r)
+		key = p.keys[from:len(p.keys):len(p.keys)]
+	}
+	checks := &p.Local
+	switch enforced := l.enforces(key); {
+	case l.Shared && enforced:
+		checks = &p.Shared
+	case l.Shared:
+		checks = &p.WatchShared
 	case !enforced:
-		checks, index = &p.WatchLocal, &p.watchedLocal
+		checks = &p.WatchLocal
 	}
 	if *checks == nil { // at once, for most
-		room := len(p.gate.config.Policies)
-		*checks, *index = make([]Check, 0, room), make([]int, 0, room)
+		*checks = make([]Check, 0, len(p.gate.limits))
 	}
-	*checks, *index = append(*checks, c), append(*index, policy)
-}
-
-// spec returns the limit for a tier, or false if the policy does not limit it.
-func (g *Gate) spec(p *Policy, tier string) (Spec, bool) {
-	if p.Tiers == nil {
-		return p.Spec, true
-	}
-	s, ok := p.Tiers[tier]
-	if !ok || s == nil {
-		return Spec{}, false
-	}
-	return *s, true
-}
-
-func (g *Gate) cost(policy int, route string) int64 {
-	if c, ok := g.costs[policy][route]; ok {
-		return c
-	}
-	return g.costs[policy][DefaultRoute]
+	*checks = append(*checks, Check{Policy: l.Name, Key: key, Spec: *spec, Cost: cost, Away: l.Away, policy: policy})
 }
 
 func appendKey(key []string, p *Policy, r *Request) []string {
@@ -179,38 +193,44 @@ type Outcome struct {
 }
 
 // Verdict puts the stores' answers together.
-func (p *Plan) Verdict(o *Outcome) Verdict {
-	var v Verdict
-	if n := len(p.Local) + len(p.Shared); n > 0 {
-		v.Limits = make([]Hit, 0, n)
-	}
-	v.Allowed = (len(p.Local) == 0 || o.Local.Allowed) && (len(p.Shared) == 0 || o.Shared.Allowed)
-	v.Away = len(p.Shared) > 0 && o.Shared.Away
-	v.Limits = p.hits(v.Limits, p.local, p.Local, o.Local.Checks, false)
-	v.Limits = p.hits(v.Limits, p.shared, p.Shared, o.Shared.Checks, o.Shared.Away)
-	v.Watched = p.hits(v.Watched, p.watchedLocal, p.WatchLocal, o.WatchLocal, false)
-	v.Watched = p.hits(v.Watched, p.watchedFar, p.WatchShared, o.WatchShared, false)
-	for _, h := range v.Watched {
-		if !h.Decision.Allowed {
-			v.Would = append(v.Would, h)
-		}
-	}
-	for i := range v.Limits {
-		d := v.Limits[i].Decision
-		if limit.Stricter(v.Limits[v.Binding].Decision, d) != v.Limits[v.Binding].Decision {
-			v.Binding = i
-		}
-	}
+func (p *Plan) Verdict(o *Outcome) (v Verdict) {
+	p.VerdictInto(&v, o)
 	return v
 }
 
+// VerdictInto is Verdict that uses the memory of an earlier verdict.
+func (p *Plan) VerdictInto(v *Verdict, o *Outcome) {
+	*v = Verdict{
+		Allowed: (len(p.Local) == 0 || o.Local.Allowed) && (len(p.Shared) == 0 || o.Shared.Allowed),
+		Away:    len(p.Shared) > 0 && o.Shared.Away,
+		Limits:  slices.Grow(v.Limits[:0], len(p.Local)+len(p.Shared)),
+		Watched: v.Watched[:0],
+		Would:   v.Would[:0],
+	}
+	v.Limits = p.hits(v.Limits, p.Local, o.Local.Checks, false)
+	v.Limits = p.hits(v.Limits, p.Shared, o.Shared.Checks, o.Shared.Away)
+	v.Watched = p.hits(v.Watched, p.WatchLocal, o.WatchLocal, false)
+	v.Watched = p.hits(v.Watched, p.WatchShared, o.WatchShared, false)
+	for i := range v.Watched {
+		if !v.Watched[i].Decision.Allowed {
+			v.Would = append(v.Would, v.Watched[i])
+		}
+	}
+	for i := range v.Limits {
+		if limit.IsStricter(&v.Limits[i].Decision, &v.Limits[v.Binding].Decision) {
+			v.Binding = i
+		}
+	}
+}
+
 // hits pairs checks with their decisions; a store that was not asked has none.
-func (p *Plan) hits(hits []Hit, policies []int, checks []Check, said []limit.Decision, away bool) []Hit {
+func (p *Plan) hits(hits []Hit, checks []Check, said []limit.Decision, away bool) []Hit {
 	for i := range min(len(checks), len(said)) {
-		policy := &p.gate.config.Policies[policies[i]]
+		c := &checks[i]
+		l := &p.gate.limits[c.policy]
 		hits = append(hits, Hit{
-			Policy: checks[i].Policy, Capacity: policy.capacity(), Closed: away && policy.Away == AwayClosed,
-			Spec: checks[i].Spec, Cost: checks[i].Cost, Decision: said[i],
+			Policy: c.Policy, Capacity: l.capacity, Closed: away && l.Away == AwayClosed,
+			Spec: c.Spec, Cost: c.Cost, Decision: said[i],
 		})
 	}
 	return hits

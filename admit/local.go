@@ -2,6 +2,7 @@ package admit
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,9 +12,10 @@ import (
 // Local decides in this process, as the shared store does in Redis: all checks of a decision
 // pass and are recorded, or none is. It is safe for concurrent use.
 //
-// It keeps at most a bound of counters, and forgetting never grants anything: only a counter that
-// is unused (a full bucket, an empty window) is forgotten. When there is no room, newcomers to a
-// policy share one counter of that policy and contract, until it is unused.
+// It keeps at most a bound of counters of each policy, so that no flood of keys under one (of
+// addresses, say) takes the room of another. Forgetting never grants anything: only a counter that
+// is unused (a full bucket, an empty window) is forgotten. When a policy has no room, its newcomers
+// share one counter for each contract, until that is unused.
 //
 // now is the monotonic time since an origin; fixed windows are aligned to the origin, so whoever
 // wants days of the wall clock hands in the Unix time at the start and goes on monotonically.
@@ -22,14 +24,21 @@ type Local struct {
 
 	mu       sync.Mutex
 	last     time.Duration
-	index    map[string]*counter
-	all      []*counter // those of index
-	hand     int        // the next of all to look at
-	overflow map[overflow]*counter
+	policies []*counters
+	turn     int    // the next of policies to look at
 	epoch    uint16 // none that was forgotten is later
 
 	name  []byte // scratch
 	found [MaxChecks]*counter
+}
+
+// counters are those of one policy.
+type counters struct {
+	policy string
+	index  map[string]*counter
+	all    []*counter // those of index
+	hand   int        // the next of all to look at
+	shared map[Spec]*counter
 }
 
 // counter is the state of one limit for one key: a bucket, or a window.
@@ -43,30 +52,41 @@ type counter struct {
 	idleAt time.Duration // from then on it is unused, if nothing more is taken
 }
 
-// NewLocal returns an empty store of at most bound counters, 1 or more, and one more
-// for each contract of each policy.
+// NewLocal returns an empty store of at most bound counters of each policy, 1 or more, and one more
+// for each of its contracts.
 func NewLocal(bound int) *Local {
 	if bound < 1 {
 		panic("admit: the bound of a Local must be at least 1")
 	}
-	return &Local{bound: bound, index: map[string]*counter{}, overflow: map[overflow]*counter{}}
+	return &Local{bound: bound}
 }
 
 // Take decides and, if all checks pass, records. Checks that Validate refuses panic.
-func (l *Local) Take(now time.Duration, checks []Check) Answer { return l.decide(now, checks, true) }
+func (l *Local) Take(now time.Duration, checks []Check) (a Answer) {
+	l.TakeInto(&a, now, checks)
+	return a
+}
+
+// TakeInto is Take that uses the memory of an earlier answer.
+func (l *Local) TakeInto(a *Answer, now time.Duration, checks []Check) {
+	l.decide(a, now, checks, true)
+}
 
 // Peek decides as Take would and records nothing.
-func (l *Local) Peek(now time.Duration, checks []Check) Answer { return l.decide(now, checks, false) }
+func (l *Local) Peek(now time.Duration, checks []Check) (a Answer) {
+	l.decide(&a, now, checks, false)
+	return a
+}
 
-func (l *Local) decide(now time.Duration, checks []Check, take bool) Answer {
-	out := Answer{Allowed: true, Checks: make([]limit.Decision, len(checks))}
+func (l *Local) decide(out *Answer, now time.Duration, checks []Check, take bool) {
+	*out = Answer{Allowed: true, Checks: slices.Grow(out.Checks[:0], len(checks))[:len(checks)]}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last = max(l.last, now)
 	for i := range checks {
 		c := &checks[i]
 		d := &out.Checks[i]
-		d.Reason = limit.Paused
+		*d = limit.Decision{Reason: limit.Paused}
 		if c.Spec.Limit > 0 {
 			l.found[i] = l.counterLocked(c)
 			*d = l.found[i].decide(l.last, c.Cost, false)
@@ -81,7 +101,6 @@ func (l *Local) decide(now time.Duration, checks []Check, take bool) Answer {
 			d.Remaining += checks[i].Cost
 		}
 	}
-	return out
 }
 
 // Refund gives back what one Take recorded, as far as it still counts. a is that Take's answer.
@@ -95,88 +114,129 @@ func (l *Local) Refund(now time.Duration, checks []Check, a Answer) {
 	l.last = max(l.last, now)
 	for i := range checks {
 		c := &checks[i]
-		if k := l.index[string(l.nameLocked(c))]; k != nil && k.spec == c.Spec {
+		p := l.policyLocked(c.Policy)
+		if p == nil {
+			continue
+		}
+		if k := p.index[string(l.nameLocked(c))]; k != nil && k.spec == c.Spec {
 			k.refund(l.last, c.Cost, a.Checks[i].Epoch)
 		}
 	}
 }
 
-// Len returns the number of counters.
-func (l *Local) Len() int {
+// Len returns the number of counters, those that newcomers share left out.
+func (l *Local) Len() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.all)
+	for _, p := range l.policies {
+		n += len(p.all)
+	}
+	return n
+}
+
+// policyLocked returns a policy's counters, nil if it has none. Policies are few.
+func (l *Local) policyLocked(name string) *counters {
+	for _, p := range l.policies {
+		if p.policy == name {
+			return p
+		}
+	}
+	return nil
 }
 
 func (l *Local) nameLocked(c *Check) []byte {
-	l.name = c.AppendKey(l.name[:0])
+	l.name = c.appendKey(append(l.name[:0], c.Spec.Algorithm.String()[0]))
 	return l.name
 }
 
 // counterLocked returns the counter that decides for c, under its Spec.
 func (l *Local) counterLocked(c *Check) *counter {
-	if k := l.index[string(l.nameLocked(c))]; k != nil {
+	p := l.policyLocked(c.Policy)
+	if p == nil {
+		p = &counters{policy: c.Policy, index: map[string]*counter{}, shared: map[Spec]*counter{}}
+		l.policies = append(l.policies, p)
+	}
+	if k := p.index[string(l.nameLocked(c))]; k != nil {
 		k.under(l.last, c.Spec)
 		return k
 	}
-	if o := l.overflow[overflowOf(c)]; o != nil && o.idleAt > l.last {
-		return o // a counter of its own now would forget what the newcomer may have used here
+	if o := p.shared[c.Spec]; o != nil {
+		if o.idleAt > l.last {
+			return o // a counter of its own now would forget what the newcomer may have used here
+		}
+		l.pastLocked(o)
 	}
-	if len(l.all) < l.bound || l.makeRoomLocked() {
-		return l.addLocked(c)
+	if len(p.all) < l.bound || l.makeRoomLocked(p) {
+		return l.addLocked(p, c.Spec)
 	}
 	o := newCounter(c.Spec, l.epoch+1)
-	l.overflow[overflowOf(c)] = o
+	p.shared[c.Spec] = o // of one contract, else one could live on what accrues for another
 	return o
 }
 
-// overflow names the counter that newcomers of a policy share: those under one contract, else
-// one could live on what accrues for another.
-type overflow struct {
-	policy string
-	spec   Spec
-}
-
-func overflowOf(c *Check) overflow { return overflow{c.Policy, c.Spec} }
-
-func (l *Local) addLocked(c *Check) *counter {
-	k := newCounter(c.Spec, l.epoch+1)
+// addLocked adds the counter of l.name. Each newcomer looks at one other of its policy and at one
+// of another, so what is unused goes, also of a policy that is no more.
+func (l *Local) addLocked(p *counters, s Spec) *counter {
+	k := newCounter(s, l.epoch+1)
 	k.name = string(l.name)
-	l.index[k.name] = k
-	l.all = append(l.all, k)
-	l.sweepLocked() // each newcomer looks at one other, so what is unused goes
+	p.index[k.name] = k
+	p.all = append(p.all, k)
+	l.sweepLocked(p)
+	l.turn = (l.turn + 1) % len(l.policies)
+	l.sweepLocked(l.policies[l.turn])
+	if len(l.policies[l.turn].all) == 0 {
+		l.dropLocked(l.turn)
+	}
 	return k
 }
 
-// makeRoomLocked looks at a few counters and reports whether there is room.
-func (l *Local) makeRoomLocked() bool {
-	for range 4 {
-		l.sweepLocked()
+// dropLocked forgets a policy that has no counters, if what newcomers shared is unused too.
+func (l *Local) dropLocked(i int) {
+	for _, o := range l.policies[i].shared {
+		if o.idleAt > l.last {
+			return
+		}
 	}
-	return len(l.all) < l.bound
+	for _, o := range l.policies[i].shared {
+		l.pastLocked(o)
+	}
+	l.policies = slices.Delete(l.policies, i, i+1)
+}
+
+// makeRoomLocked looks at a few counters and reports whether there is room.
+func (l *Local) makeRoomLocked(p *counters) bool {
+	for range 4 {
+		l.sweepLocked(p)
+	}
+	return len(p.all) < l.bound
 }
 
 // sweepLocked looks at one counter, in turn, and forgets it if it is unused.
-func (l *Local) sweepLocked() {
-	if l.hand >= len(l.all) {
-		l.hand = 0
+func (l *Local) sweepLocked(p *counters) {
+	if p.hand >= len(p.all) {
+		p.hand = 0
 	}
-	if len(l.all) == 0 {
+	if len(p.all) == 0 {
 		return
 	}
-	k := l.all[l.hand]
+	k := p.all[p.hand]
 	if k.idleAt > l.last {
-		l.hand++
+		p.hand++
 		return
 	}
+	l.pastLocked(k)
+	delete(p.index, k.name)
+	end := len(p.all) - 1
+	p.all[p.hand] = p.all[end]
+	p.all[end] = nil
+	p.all = p.all[:end]
+}
+
+// pastLocked notes the epoch of a counter, which wraps around: what comes after has later ones.
+func (l *Local) pastLocked(k *counter) {
 	if e := k.base + k.level.Epoch(); int16(e-l.epoch) > 0 {
 		l.epoch = e
 	}
-	delete(l.index, k.name)
-	end := len(l.all) - 1
-	l.all[l.hand] = l.all[end]
-	l.all[end] = nil
-	l.all = l.all[:end]
 }
 
 func newCounter(s Spec, base uint16) *counter {

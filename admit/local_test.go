@@ -1,6 +1,7 @@
 package admit_test
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,6 +92,65 @@ func TestARefundFindsNoLaterCounter(t *testing.T) {
 	l.Refund(a, first)
 	if l.Take(a).Allowed {
 		t.Error("an eleventh passed at once")
+	}
+}
+
+// The same of tickets from the counter that newcomers shared.
+func TestARefundOfASharedCounterFindsNoLaterOne(t *testing.T) {
+	l := newLocal(1)
+	l.Take([]admit.Check{quotatest.Bucket("p", 1, time.Hour, 1)}) // has the only room
+	b := []admit.Check{quotatest.Of(quotatest.Bucket("p", 1, time.Second, 5), "b")}
+	var tickets []admit.Answer
+	for range 20 {
+		tickets = append(tickets, l.Take(b))
+		l.Advance(time.Second / 2)
+	}
+	l.Advance(2 * time.Hour)
+	for range 5 {
+		l.Take(b)
+	}
+	for _, a := range tickets {
+		l.Refund(b, a)
+	}
+	if l.Take(b).Allowed {
+		t.Error("a sixth passed at once")
+	}
+}
+
+// Each policy has a bound of its own: keys that somebody invents under one take no room of another.
+//
+// Limiter case L66.
+func TestAFloodUnderOnePolicyTakesNoRoomOfAnother(t *testing.T) {
+	l := newLocal(10)
+	address, tenant := quotatest.Bucket("address", 1, time.Hour, 1), quotatest.Bucket("tenant", 1, time.Hour, 5)
+	for i := range 1000 {
+		l.Take([]admit.Check{quotatest.Of(address, fmt.Sprint(i))})
+	}
+	for i := range 10 {
+		if d := l.Take([]admit.Check{quotatest.Of(tenant, fmt.Sprint(i))}).Checks[0]; d.Remaining != 4 {
+			t.Errorf("tenant %d has %d left of a new counter of its own, want 4", i, d.Remaining)
+		}
+	}
+	if n := l.Len(); n != 20 {
+		t.Errorf("%d counters of two policies with room for 10 each", n)
+	}
+}
+
+// The counters of a policy that a reload took out go, though nobody asks for them.
+func TestCountersOfAPolicyThatIsNoMoreGo(t *testing.T) {
+	l := newLocal(100)
+	for i := range 100 {
+		l.Take([]admit.Check{quotatest.Of(quotatest.Bucket("old", 1, time.Second, 1), fmt.Sprint(i))})
+	}
+	l.Advance(time.Minute)
+	for i := range 300 {
+		l.Take([]admit.Check{quotatest.Of(quotatest.Bucket("new", 1, time.Hour, 1), fmt.Sprint(i))})
+		if i%100 == 99 {
+			l.Advance(24 * time.Hour)
+		}
+	}
+	if n := l.Len(); n > 100 {
+		t.Errorf("%d counters, of one policy with room for 100", n)
 	}
 }
 

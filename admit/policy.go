@@ -110,11 +110,8 @@ func NewGate(c Config) (g *Gate, warnings Faults, err error) {
 	k := checker{config: &c, tiers: map[string]int{}, routes: map[string]int64{DefaultRoute: c.DefaultCost}}
 	k.checkTiers()
 	k.checkRoutes()
-	g = &Gate{tiers: k.tiers}
 	for i := range c.Policies {
-		g.only = append(g.only, k.checkPolicy(&c.Policies[i], i))
-		g.costs = append(g.costs, k.costs(&c.Policies[i]))
-		g.parts += len(c.Policies[i].Key)
+		k.checkPolicy(&c.Policies[i], i)
 	}
 	if len(c.Policies) > MaxChecks {
 		k.fault("policies", fmt.Sprintf("must be at most %d", MaxChecks))
@@ -122,8 +119,29 @@ func NewGate(c Config) (g *Gate, warnings Faults, err error) {
 	if len(k.faults) > 0 {
 		return nil, nil, k.faults
 	}
-	g.config = c
-	return g, k.warnings, nil
+	return k.gate(), k.warnings, nil
+}
+
+// gate makes the gate, when nothing is wrong.
+func (k *checker) gate() *Gate {
+	g := &Gate{config: *k.config, tiers: k.tiers, routes: map[string]int{DefaultRoute: 0}}
+	for i, r := range k.config.Routes {
+		g.routes[r.Name] = i + 1
+	}
+	for i := range g.config.Policies {
+		p := &g.config.Policies[i]
+		l := limited{Policy: p, capacity: p.capacity(), costs: make([]int64, len(g.routes)), concerns: make([]bool, len(g.routes))}
+		for _, t := range g.config.Tiers {
+			l.specs = append(l.specs, p.Tiers[t.Name])
+		}
+		for name, cost := range k.costs(p) {
+			l.costs[g.routes[name]] = cost
+			l.concerns[g.routes[name]] = len(p.Routes) == 0 || slices.Contains(p.Routes, name)
+		}
+		g.limits = append(g.limits, l)
+		g.parts += len(p.Key)
+	}
+	return g
 }
 
 // checker collects what is wrong in a Config, and fills in defaults.
@@ -182,8 +200,7 @@ func (k *checker) checkRoutes() {
 	}
 }
 
-// checkPolicy returns the set of its routes.
-func (k *checker) checkPolicy(p *Policy, index int) map[string]bool {
+func (k *checker) checkPolicy(p *Policy, index int) {
 	at := "policies." + p.Name
 	for _, other := range k.config.Policies[:index] {
 		if other.Name == p.Name {
@@ -201,17 +218,11 @@ func (k *checker) checkPolicy(p *Policy, index int) map[string]bool {
 		k.fault(at+".mode", "must be enforce or observe: without a key there is one counter, and no part of it")
 	}
 	k.checkSpecs(at, p)
-	var only map[string]bool
 	for _, r := range p.Routes {
 		if _, known := k.routes[r]; !known {
 			k.fault(at+".routes", "names "+r+", which is no route")
 		}
-		if only == nil {
-			only = map[string]bool{}
-		}
-		only[r] = true
 	}
-	return only
 }
 
 func (k *checker) checkKey(at string, p *Policy) {

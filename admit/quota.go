@@ -123,6 +123,8 @@ type Check struct {
 	Spec   Spec
 	Cost   int64 // at least 1; chosen by the operator, never by the caller
 	Away   Away
+
+	policy int // its place in the gate that planned it
 }
 
 // MaxChecks is how many limits one decision may have.
@@ -163,7 +165,10 @@ func (c *Check) validate() error {
 // each with its length before it, so that no two counters share a name whatever the parts hold.
 func (c *Check) AppendKey(b []byte) []byte {
 	b = append(b, c.Spec.Algorithm.String()[0])
-	b = AppendPart(b, c.Policy)
+	return c.appendKey(AppendPart(b, c.Policy))
+}
+
+func (c *Check) appendKey(b []byte) []byte {
 	for _, part := range c.Key {
 		b = AppendPart(b, part)
 	}
@@ -195,7 +200,7 @@ type Answer struct {
 func (a *Answer) Strictest() int {
 	best := -1
 	for i := range a.Checks {
-		if best < 0 || limit.Stricter(a.Checks[best], a.Checks[i]) != a.Checks[best] {
+		if best < 0 || limit.IsStricter(&a.Checks[i], &a.Checks[best]) {
 			best = i
 		}
 	}

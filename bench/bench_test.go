@@ -90,6 +90,21 @@ func TestJSONIsOneObject(t *testing.T) {
 	}
 }
 
+// The parked row, small: everything parked is delivered after a kill, and nothing of a paused tenant; the row fails
+// otherwise.
+func TestWhatIsParkedSurvivesAndDrains(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	var out, progress bytes.Buffer
+	if err := run(t.Context(), []string{"--quick", "--only", "parked"}, &out, &progress); err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	for _, want := range []string{"ready after kill -9", "all: share of the contract, least", "2 of 20: share of the contract, median"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
 func TestSinkAnswersRequestsInPieces(t *testing.T) {
 	seen := make(chan string, 3)
 	s, err := startSink(func(start []byte) { seen <- string(start[seqStart:seqEnd]) })

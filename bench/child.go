@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,8 +23,8 @@ import (
 )
 
 // A process of this program plays the role that roleVar names, set up by setupVar. It prints
-// its address, then for each line of its input the CPU time it has used in ns, and stops
-// when its input ends.
+// its address, then for each line of its input the CPU time it has used in ns, or where the line says heap
+// its live heap in bytes, and stops when its input ends.
 const (
 	roleVar  = "FAIRLANE_BENCH_ROLE"
 	setupVar = "FAIRLANE_BENCH_SETUP"
@@ -51,9 +52,13 @@ func play(role string) error {
 	return fmt.Errorf("no role %q", role)
 }
 
-// answerCPU answers every line of the input until it ends.
-func answerCPU() {
+// answer answers every line of the input until it ends.
+func answer() {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if in.Text() == "heap" {
+			fmt.Println(int64(heap()))
+			continue
+		}
 		fmt.Println(cpu().Nanoseconds())
 	}
 }
@@ -65,7 +70,7 @@ func playSink() error {
 	}
 	defer s.close()
 	fmt.Println(s.url())
-	answerCPU()
+	answer()
 	return nil
 }
 
@@ -74,6 +79,7 @@ type setup struct {
 	Profile     string
 	Dir, Listen string
 	Slots       int
+	MaxBytes    int64
 	Timeout     time.Duration // of a delivery; also shortens the breaker's intervals and the retries
 	Unprotected bool
 }
@@ -86,7 +92,7 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 // and no fair order: first come, first served, as in a queue with workers.
 func (s setup) config() server.Config {
 	c := server.Config{
-		Dir: s.Dir, Listen: s.Listen, AdminKey: adminKey, MaxBytes: 16 << 30, StopGrace: 2 * time.Second,
+		Dir: s.Dir, Listen: s.Listen, AdminKey: adminKey, MaxBytes: cmp.Or(s.MaxBytes, 16<<30), StopGrace: 2 * time.Second,
 		Engine: engine.Config{Slots: s.Slots}, Allow: loopback,
 	}
 	laneCap := 16
@@ -102,7 +108,7 @@ func (s setup) config() server.Config {
 		c.Profile.Breaker.Off, c.Profile.NoBudget = true, true
 		laneCap = -1
 	}
-	c.Tiers = map[string]fanout.Tier{"default": {Name: "default", Cap: laneCap, Backlog: 1 << 40}}
+	c.Tiers = map[string]fanout.Tier{"default": {Name: "default", Cap: laneCap, Backlog: 1 << 40, Subscriptions: 1 << 20}}
 	return c
 }
 
@@ -112,7 +118,7 @@ func playService(s setup) error {
 		return err
 	}
 	fmt.Println(r.URL())
-	answerCPU()
+	answer()
 	return r.Stop(context.Background())
 }
 
@@ -161,15 +167,25 @@ func (c *child) line() (string, error) {
 
 // cpu is the CPU time that the child has used.
 func (c *child) cpu() (time.Duration, error) {
-	if _, err := io.WriteString(c.in, "\n"); err != nil {
+	ns, err := c.ask("")
+	return time.Duration(ns), err
+}
+
+// heap is the child's live heap in bytes.
+func (c *child) heap() (float64, error) {
+	n, err := c.ask("heap")
+	return float64(n), err
+}
+
+func (c *child) ask(what string) (int64, error) {
+	if _, err := io.WriteString(c.in, what+"\n"); err != nil {
 		return 0, err
 	}
 	text, err := c.line()
 	if err != nil {
 		return 0, err
 	}
-	ns, err := strconv.ParseInt(text, 10, 64)
-	return time.Duration(ns), err
+	return strconv.ParseInt(text, 10, 64)
 }
 
 // stop ends the child, by force after a while.

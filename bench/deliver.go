@@ -47,7 +47,7 @@ func (b *bench) openStack() (s *stack, err error) {
 	s.sender = delivery.New(delivery.Options{Allow: loopback})
 	s.fanout, err = fanout.Start(b.ctx, fanout.Options{
 		Journal: s.journal, Sender: s.sender, Engine: engine.Config{HostLimit: -1},
-		Tiers:   map[string]fanout.Tier{"default": {Name: "default"}},
+		Tiers:   map[string]fanout.Tier{"default": {Name: "default", Subscriptions: 1 << 20}},
 		Observe: fanout.Observer{Attempt: s.attempted},
 	})
 	return s, err

@@ -15,7 +15,7 @@ import (
 // limit takes elsewhere.
 func (b *bench) gate() ([]figure, error) {
 	n := pick(b, 500_000, 50_000)
-	three, err := gateDecisions()
+	three, fresh, err := gateDecisions()
 	if err != nil {
 		return nil, err
 	}
@@ -49,13 +49,15 @@ func (b *bench) gate() ([]figure, error) {
 		many("AllowN(t, 1), one limit", s[2], "ns", nil),
 		many("gate of three limits, over go-limiter of one", s[0].over(s[1]), "x", nil),
 		one("gate allocates, per decision", allocs(n, three), "", nil),
+		one("gate allocates without the memory of the last decision", allocs(n, fresh), "", nil),
 		one("go-limiter allocates", allocs(n, single), "", nil),
 		one("AllowN allocates", allocs(n, allow), "", nil),
 	}, nil
 }
 
-// gateDecisions returns a loop of n decisions, a microsecond apart, that all pass.
-func gateDecisions() (func(n int), error) {
+// gateDecisions returns loops of n decisions, a microsecond apart, that all pass: in the memory of the
+// one before, as httpadmit does, and each in memory of its own.
+func gateDecisions() (three, fresh func(n int), err error) {
 	most := admit.Spec{Limit: 1_000_000_000, Window: time.Second, Burst: 1_000_000_000}
 	g, _, err := admit.NewGate(admit.Config{
 		Tiers: []admit.Tier{{Name: "free", Share: 1}},
@@ -67,17 +69,31 @@ func gateDecisions() (func(n int), error) {
 		},
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	local, r, now := admit.NewLocal(1000), admit.Request{Tenant: "acme", Tier: "free", Route: admit.DefaultRoute}, time.Duration(0)
-	return func(n int) {
-		for range n {
-			now += time.Microsecond
-			plan := g.Plan(&r)
-			v := plan.Verdict(&admit.Outcome{Local: local.Take(now, plan.Local)})
-			if !v.Allowed {
-				panic("a decision did not pass")
-			}
+	var plan admit.Plan
+	var out admit.Outcome
+	var v admit.Verdict
+	decide := func() {
+		now += time.Microsecond
+		g.PlanInto(&plan, &r)
+		local.TakeInto(&out.Local, now, plan.Local)
+		plan.VerdictInto(&v, &out)
+		if !v.Allowed {
+			panic("a decision did not pass")
 		}
-	}, nil
+	}
+	three = func(n int) {
+		for range n {
+			decide()
+		}
+	}
+	fresh = func(n int) {
+		for range n {
+			plan, out, v = admit.Plan{}, admit.Outcome{}, admit.Verdict{}
+			decide()
+		}
+	}
+	return three, fresh, nil
 }

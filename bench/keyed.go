@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -25,8 +26,8 @@ func (b *bench) keyed() ([]figure, error) {
 		return nil, err
 	}
 	defer func() { _ = store.Close(context.Background()) }() // it only stops its sweeping
-	n, keys := pick(b, 4_000_000, 400_000), keyedOrder()
-	passed, read, theirs := tableTakes(keys, false), tableTakes(keys, true), storeTakes(keys, store)
+	n, names := pick(b, 4_000_000, 400_000), keyedNames()
+	passed, read, theirs := tableTakes(names, false), tableTakes(names, true), storeTakes(names, store)
 	s, err := b.interleave(inParallel(n, passed), inParallel(n, read), inParallel(n, theirs))
 	if err != nil {
 		return nil, err
@@ -41,24 +42,34 @@ func (b *bench) keyed() ([]figure, error) {
 	}, nil
 }
 
-// keyedOrder is every key once, in random order.
-func keyedOrder() []string {
+// keyedNames is every key once, in the order in which they come first.
+func keyedNames() []string {
 	keys := make([]string, keyedKeys)
 	for i := range keys {
 		keys[i] = "tenant-" + strconv.Itoa(i)
 	}
-	rnd := rand.New(rand.NewPCG(1, 2))
+	return keys
+}
+
+// keyedOrder is every key once, in random order: what a store has laid out in the order of arrival
+// is not met in that order.
+func keyedOrder(names []string) []string {
+	keys, rnd := slices.Clone(names), rand.New(rand.NewPCG(1, 2))
 	rnd.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	return keys
 }
 
 // tableTakes returns a loop of n takes that begins at a key of its own for each worker.
-func tableTakes(keys []string, readClock bool) func(n, worker int) {
+func tableTakes(names []string, readClock bool) func(n, worker int) {
 	table := limit.NewTable(2*keyedKeys, maphash.MakeSeed())
 	r, err := limit.NewRate(1000, time.Second, 1000)
 	if err != nil {
 		panic(err) // in range
 	}
+	for _, key := range names {
+		table.Take(key, r, 0, 1)
+	}
+	keys := keyedOrder(names)
 	return func(n, worker int) {
 		now := time.Since(began)
 		for i := range n {
@@ -74,8 +85,14 @@ func tableTakes(keys []string, readClock bool) func(n, worker int) {
 
 var began = time.Now()
 
-func storeTakes(keys []string, store limiter.Store) func(n, worker int) {
+func storeTakes(names []string, store limiter.Store) func(n, worker int) {
 	ctx := context.Background()
+	for _, key := range names {
+		if _, _, _, _, err := store.Take(ctx, key); err != nil {
+			panic(err) // it is closed after the rounds
+		}
+	}
+	keys := keyedOrder(names)
 	return func(n, worker int) {
 		for i := range n {
 			if _, _, _, _, err := store.Take(ctx, keys[(i+worker*len(keys)/7)%len(keys)]); err != nil {

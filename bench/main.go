@@ -14,6 +14,7 @@
 //	ingest.go   how many triggers a second become durable
 //	isolate.go  healthy tenants beside a black hole, protections on and off
 //	restart.go  readiness after kill -9
+//	parked.go   many parked of many tenants: memory, restart, drained at their contracts
 //	peers.go    the loads on which the peers were measured: rate, CPU, latency
 //	fair.go     the same: neighbours, limits
 //	kill.go     the same: kill -9
@@ -52,6 +53,7 @@ var rows = []row{
 	{"ingest", "durable ingest of 900-byte triggers, synced", (*bench).ingest},
 	{"isolation", "healthy tenants' p99 beside a black hole; 48 slots, timeout 2 s", (*bench).isolation},
 	{"restart", "readiness after kill -9 with deliveries parked", (*bench).restart},
+	{"parked", "many parked of many tenants, one by one: memory, kill -9, all drained, refilled, a hundredth drained", (*bench).parkedRow},
 	{"peers-rate", "highest rate with p99 under 5 s, 20 healthy endpoints", (*bench).peersRate},
 	{"peers-cpu", "CPU of the whole stack per delivery", (*bench).peersCPU},
 	{"peers-latency", "latency at 200/s, 20 healthy endpoints", (*bench).peersLatency},
@@ -87,7 +89,10 @@ type bench struct {
 	quick    bool
 	dir      string // scratch: removed at the end
 	parked   int
-	profile  string // directory for CPU profiles; "" is none
+	tenants  int     // of the parked row
+	contract float64 // of each of them, per second
+	maxBytes int64   // of its log
+	profile  string  // directory for CPU profiles; "" is none
 	progress io.Writer
 
 	capacity *capacity // nil until it is measured
@@ -103,7 +108,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	only := flags.String("only", "", "run these rows only: `names`, separated by commas")
 	dir := flags.String("dir", "", "where data directories are made and removed; default the system's for temporary files")
 	flags.BoolVar(&b.quick, "quick", false, "one short round of each: shows that it runs, its figures are noise")
-	flags.IntVar(&b.parked, "parked", 50_000, "deliveries parked in the restart row")
+	flags.IntVar(&b.parked, "parked", 50_000, "deliveries parked in the rows restart and parked")
+	flags.IntVar(&b.tenants, "tenants", 500, "tenants of the parked row")
+	flags.Float64Var(&b.contract, "contract", 1.25, "deliveries per second that each tenant of the parked row may get")
+	flags.Int64Var(&b.maxBytes, "max-bytes", 16<<30, "size that the log of the parked row may have; where what is parked takes over a quarter, some of it moves")
 	flags.StringVar(&b.profile, "profile", "", "write CPU profiles of this process and of the service into this `directory`")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -27,8 +27,10 @@ type platform struct {
 	*tracker
 }
 
-func (b *bench) platform() (*platform, error) {
-	svc, err := b.start(setup{})
+func (b *bench) platform() (*platform, error) { return b.platformOf(setup{}) }
+
+func (b *bench) platformOf(s setup) (*platform, error) {
+	svc, err := b.start(s)
 	if err != nil {
 		return nil, err
 	}

@@ -6,9 +6,10 @@ import (
 	"net/http"
 )
 
-// Desired is what Apply makes of tenants and subscriptions. Tenants and Subscriptions are lists of objects in
-// JSON, as POST /v1/tenants and POST /v1/subscriptions read them; each subscription has a name.
+// Desired is what Apply makes of tiers, tenants and subscriptions. They are lists of objects in JSON, as
+// PUT /v1/tiers/{name}, POST /v1/tenants and POST /v1/subscriptions read them; each tier and subscription has a name.
 type Desired struct {
+	Tiers         json.RawMessage `json:"tiers,omitempty"`
 	Tenants       json.RawMessage `json:"tenants,omitempty"`
 	Subscriptions json.RawMessage `json:"subscriptions,omitempty"`
 	Prune         bool            `json:"prune,omitempty"`   // remove named subscriptions of these tenants that are not listed
@@ -25,9 +26,9 @@ type Plan struct {
 // Change is one object that changes.
 type Change struct {
 	Act    string        `json:"act"`  // "create", "change", "remove"
-	Kind   string        `json:"kind"` // "tenant", "subscription"
-	Tenant string        `json:"tenant"`
-	Name   string        `json:"name,omitempty"` // of a subscription
+	Kind   string        `json:"kind"` // "tier", "tenant", "subscription"
+	Tenant string        `json:"tenant,omitempty"`
+	Name   string        `json:"name,omitempty"` // of a tier or a subscription
 	ID     string        `json:"id,omitempty"`   // of a subscription that exists
 	Fields []FieldChange `json:"fields,omitempty"`
 	Secret string        `json:"secret,omitempty"` // of a new subscription that named none; once
@@ -40,7 +41,7 @@ type FieldChange struct {
 	To    any    `json:"to,omitempty"`
 }
 
-// Apply makes tenants and subscriptions what d says: all of it, or, if one object breaks a rule, nothing. An error
+// Apply makes tiers, tenants and subscriptions what d says: all of it, or, if one object breaks a rule, nothing. An error
 // of the transport, or a *Problem of status 500 and above, may leave some of them done: the same call again does
 // the rest. It takes as long as the writes do: c.HTTP must give it the time.
 func (c *Client) Apply(ctx context.Context, d Desired) (Plan, error) {

@@ -104,10 +104,10 @@ func (c *Client) DeleteSubscription(ctx context.Context, id string) error {
 	return c.Do(ctx, http.MethodDelete, at("subscriptions", id), nil, nil)
 }
 
-// RotateSecret gives a subscription a new signing secret, shown now and never again. The ones before it sign,
-// too, as long as overlap says, at most 30 days.
-func (c *Client) RotateSecret(ctx context.Context, subscription string, overlap time.Duration) (Subscription, error) {
-	return one[Subscription](ctx, c, http.MethodPost, at("subscriptions", subscription, "rotate"), map[string]string{"overlap": overlap.String()})
+// RotateSecret gives a subscription a new signing secret, shown now and never again; of a key pair PublicKeys shows
+// the public half.
+func (c *Client) RotateSecret(ctx context.Context, subscription string, r Rotation) (Subscription, error) {
+	return one[Subscription](ctx, c, http.MethodPost, at("subscriptions", subscription, "rotate"), r)
 }
 
 // TestSubscription sends a test trigger to one subscription, whatever its topics.
@@ -123,6 +123,17 @@ func (c *Client) Parked(ctx context.Context, subscription string) iter.Seq2[Park
 // Tiers lists all.
 func (c *Client) Tiers(ctx context.Context) iter.Seq2[Tier, error] {
 	return List[Tier](ctx, c, "/v1/tiers", nil)
+}
+
+// PutTier creates or replaces one that the configuration does not have: what is absent has its default. It is in
+// force at once for all tenants in it, and refills nothing.
+func (c *Client) PutTier(ctx context.Context, t NewTier) (Tier, error) {
+	return one[Tier](ctx, c, http.MethodPut, at("tiers", t.Name), t)
+}
+
+// DeleteTier removes one that no tenant is in.
+func (c *Client) DeleteTier(ctx context.Context, name string) error {
+	return c.Do(ctx, http.MethodDelete, at("tiers", name), nil, nil)
 }
 
 // Deliveries reads the ledger of a subscription, the newest first.

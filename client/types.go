@@ -87,6 +87,12 @@ type NewSubscription struct {
 	ClientCertificate map[string]string `json:"client_certificate,omitempty"` // certificate and key, PEM
 }
 
+// Rotation says what replaces a subscription's secrets.
+type Rotation struct {
+	Kind    string `json:"kind,omitempty"`    // "v1", a shared secret, or "v1a", a key pair; "" is v1
+	Overlap string `json:"overlap,omitempty"` // how long the old ones sign, too, "48h", at most 30 days; "" is 24h, "0s" not at all
+}
+
 // Delivery is one record of a subscription's ledger.
 type Delivery struct {
 	Position uint64     `json:"position"` // of the trigger
@@ -190,14 +196,46 @@ type Act struct {
 	Status int       `json:"status"`           // 500 and above: whether it was done is not known
 }
 
-// Tier is a set of defaults for the tenants in it, read from the service's configuration.
+// Tier is a set of defaults for the tenants in it.
 type Tier struct {
-	Name    string `json:"name"`
-	Weight  int    `json:"weight"`
-	Rate    string `json:"rate"` // "unlimited" where there is none
-	Burst   int64  `json:"burst,omitempty"`
-	Cap     int    `json:"cap"`
-	Backlog int64  `json:"backlog"` // bytes that a tenant may have parked and dead
+	Name    string   `json:"name"`
+	Weight  int      `json:"weight"`
+	Rate    string   `json:"rate"` // "unlimited" where there is none
+	Burst   int64    `json:"burst,omitempty"`
+	Cap     int      `json:"cap"`
+	CapAuto *CapAuto `json:"cap_auto,omitempty"` // nil: the service sets no caps by itself
+	Backlog int64    `json:"backlog"`            // bytes that a tenant may have parked and dead
+	Inbound *Inbound `json:"inbound,omitempty"`  // nil: unlimited
+
+	Subscriptions int  `json:"subscriptions"` // that a tenant may have
+	Configured    bool `json:"configured"`    // by the service's configuration: it is changed there
+}
+
+// NewTier is what a tier is made of; zero fields have their defaults.
+type NewTier struct {
+	Name    string   `json:"name"`
+	Weight  int      `json:"weight,omitempty"`
+	Rate    string   `json:"rate,omitempty"` // "20/s", "unlimited", "0"
+	Burst   int64    `json:"burst,omitempty"`
+	Cap     int      `json:"cap,omitempty"`
+	CapAuto *CapAuto `json:"cap_auto,omitempty"`
+	Backlog int64    `json:"backlog,omitempty"` // bytes
+	Inbound *Inbound `json:"inbound,omitempty"`
+
+	Subscriptions int `json:"subscriptions,omitempty"`
+}
+
+// CapAuto bounds the caps that the service sets by what it measures.
+type CapAuto struct {
+	Min int `json:"min,omitempty"`
+	Max int `json:"max"`
+}
+
+// Inbound is what a tenant may post with its own keys; Share is its part of the hand-over to the log.
+type Inbound struct {
+	Rate  string `json:"rate,omitempty"`
+	Burst int64  `json:"burst,omitempty"`
+	Share int    `json:"share,omitempty"`
 }
 
 // Parked is one delivery that waits and comes back by itself.

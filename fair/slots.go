@@ -7,7 +7,9 @@ type Mode uint8
 
 const (
 	// WorkConserving: a tenant below its share goes first; above it, a tenant
-	// runs while nobody below waits. No slot is idle while anybody waits.
+	// runs while nobody below waits. No slot is idle while anybody waits. What a
+	// claim above the share holds comes back when it is released, however long
+	// that takes: use Hard where that can be long.
 	WorkConserving Mode = iota
 	// Hard: a tenant never has more than its share, whoever is idle.
 	Hard
@@ -73,6 +75,11 @@ type SlotTicket struct{ index, gen uint32 }
 // (see Charge), those below their share before those at or above it. So a
 // release costs O(log tenants), makes at most one claim run and looks at no
 // other; a waiter that leaves costs O(log waiters).
+//
+// A queue is first in, first out while its first has waited for at most half of
+// its time, and last in, first out while it has waited longer: then more is asked
+// than can be served, somebody goes without, and who has just come is still there
+// when it is served. Where slots are Shared it is always first in, first out.
 //
 // "Waits" means "could run now, had it the slot": a tenant at its hard share does
 // not stand in the way of others, and earns nothing meanwhile.
@@ -140,6 +147,7 @@ type slotClaim struct {
 	tenant     uint32
 	prev, next uint32 // in the tenant's queue
 	seq        uint64 // order of arrival
+	asked      time.Duration
 	until      time.Duration
 	began      time.Duration
 	charged    float64
@@ -320,7 +328,7 @@ func (s *Slots) Next(now time.Duration) (SlotTicket, bool) {
 		if !ok {
 			break
 		}
-		i := s.tenants[id].first
+		i := s.pick(&s.tenants[id])
 		c := &s.claims[i]
 		s.unlink(i)
 		if c.until <= s.now {
@@ -335,6 +343,14 @@ func (s *Slots) Next(now time.Duration) (SlotTicket, bool) {
 		return SlotTicket{index: i, gen: c.gen}, true
 	}
 	return SlotTicket{}, false
+}
+
+// pick returns whose turn it is in a tenant's queue.
+func (s *Slots) pick(t *slotTenant) uint32 {
+	if c := &s.claims[t.first]; s.limits.Mode != Shared && s.now-c.asked > (c.until-c.asked)/2 {
+		return t.last
+	}
+	return t.first
 }
 
 func (s *Slots) advance(now time.Duration) { s.now = max(s.now, now) }

@@ -121,7 +121,7 @@ func (s *Slots) drop(i uint32) {
 func (s *Slots) enqueue(i uint32, until time.Duration) {
 	c := &s.claims[i]
 	t := &s.tenants[c.tenant]
-	c.state, c.until = queued, until
+	c.state, c.asked, c.until = queued, s.now, until
 	if t.waiting == 0 {
 		t.first = i
 	} else {

@@ -33,6 +33,7 @@ type naiveTenant struct {
 type naiveClaim struct {
 	id      int
 	t       *naiveTenant
+	asked   time.Duration
 	until   time.Duration
 	began   time.Duration
 	charged float64
@@ -89,7 +90,7 @@ func (n *naiveSlots) request(now time.Duration, id int, c Claim) Answer {
 	}
 	n.tenants[c.Tenant] = t
 	t.share, t.weight = c.Share, max(c.Weight, 1)
-	claim := &naiveClaim{id: id, t: t, until: c.Until}
+	claim := &naiveClaim{id: id, t: t, asked: n.now, until: c.Until}
 	defer n.rouse()
 	switch {
 	case len(n.running) < n.limits.Slots && !t.waiting && n.mayRun(t) && !n.someReady():
@@ -164,6 +165,10 @@ func (n *naiveSlots) next() (int, bool) {
 	}
 	if best == nil {
 		return 0, false
+	}
+	if n.limits.Mode != Shared && 2*(n.now-best.asked) > best.until-best.asked {
+		own := n.queue(best.t)
+		best = own[len(own)-1]
 	}
 	n.remove(best)
 	n.start(best)

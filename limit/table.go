@@ -12,7 +12,7 @@ const (
 	shardBound  = 64               // a shard with room for less is not worth having
 	idle        = 10 * time.Second // a bucket that has been full for so long is forgotten
 	shortOfRoom = 8                // cells that a newcomer looks at when there is no room
-	lookEvery   = 8                // calls
+	lookEvery   = 16               // calls of a key
 )
 
 // Table holds a bucket for each key, at most a bound of them, safe for
@@ -27,7 +27,7 @@ const (
 // Keys are spread over shards, each with a lock and an equal part of the bound
 // of its own. So a Table may be short of room in one shard at some nine tenths
 // of its bound. Nothing walks the table: a call looks at a bounded number of
-// buckets besides its own.
+// buckets besides its own. A take of a key that has a bucket locks that alone.
 //
 // A key is known by its 64-bit hash under the seed, which costs the same however
 // long it is. Two keys with one hash share a bucket: among a million keys that is
@@ -39,18 +39,14 @@ type Table struct {
 	shards []shard
 }
 
-// shard is two cache lines: what a decision needs is in the first.
+// shard is two cache lines: what every decision reads is in the first, what
+// changes with the keys in the second.
 type shard struct {
-	mu    sync.Mutex
-	last  time.Duration
-	cells cells
-	calls uint32
-	epoch uint16 // none that was forgotten is later
-
-	bound    int    // immutable
-	overflow []cell // by contract: as many as are in use at once
-
-	_ [32]byte
+	cells    cells
+	mu       sync.Mutex
+	last     int64   // no bucket is made, or found full, at an earlier instant
+	overflow []state // by contract: as many as are in use at once
+	epoch    uint16  // none that was forgotten is later
 }
 
 // NewTable returns an empty table for at most bound keys, 1 or more. The seed,
@@ -63,7 +59,7 @@ func NewTable(bound int, seed maphash.Seed) *Table {
 	n := min(maxShards, 1<<bits.Len(uint(bound/shardBound)))
 	t := &Table{seed: seed, shards: make([]shard, n)}
 	for i := range t.shards {
-		t.shards[i].bound = (bound + i) / n
+		t.shards[i].cells.bound = (bound + i) / n
 	}
 	return t
 }
@@ -81,15 +77,31 @@ func (t *Table) Take(key string, r Rate, now time.Duration, cost int64) (d Decis
 		return d
 	}
 	s, hash := t.shard(key)
-	s.mu.Lock()
-	at := s.seenLocked(now)
-	h := s.bucketLocked(hash, &r, at)
-	h.rate.take(&d, &h.level, at, cost)
-	if s.calls++; s.calls%lookEvery == 0 {
-		s.sweepLocked(at - int64(idle))
+	at := instant(now)
+	h := s.cells.hold(hash)
+	if h == nil {
+		s.mu.Lock()
+		s.takeLocked(&d, hash, &r, at, cost)
+		s.mu.Unlock()
+		return d
 	}
-	s.mu.Unlock()
+	due := h.take(&d, &r, at, cost)
+	h.mu.Unlock()
+	if due {
+		s.mu.Lock()
+		s.sweepLocked(s.seenLocked(at) - int64(idle))
+		s.mu.Unlock()
+	}
 	return d
+}
+
+// take reports whether it is time to look at another cell.
+func (e *state) take(d *Decision, r *Rate, at, cost int64) bool {
+	at = e.seen(at)
+	e.under(r, at)
+	r.take(d, &e.level, at, cost)
+	e.calls++
+	return e.calls%lookEvery == 0
 }
 
 // Refund gives the tokens of one take back, as Rate.Refund. What came from an
@@ -99,12 +111,18 @@ func (t *Table) Refund(key string, now time.Duration, cost int64, epoch uint16) 
 		panic("limit: cost must be at least 1")
 	}
 	s, hash := t.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at := s.seenLocked(now)
-	if h := s.cells.find(hash); h != nil {
-		h.rate.Refund(&h.level, time.Duration(at), cost, epoch)
+	h := s.cells.hold(hash)
+	if h == nil {
+		s.mu.Lock()
+		h = s.cells.hold(hash)
+		s.mu.Unlock()
 	}
+	if h == nil {
+		return
+	}
+	r := h.rate()
+	r.Refund(&h.level, time.Duration(h.seen(instant(now))), cost, epoch)
+	h.mu.Unlock()
 }
 
 // Len returns the number of keys that have a bucket.
@@ -123,35 +141,43 @@ func (t *Table) shard(key string) (*shard, uint64) {
 	return &t.shards[hash&uint64(len(t.shards)-1)], max(hash, 1)
 }
 
-// seenLocked clamps now to the largest seen.
-func (s *shard) seenLocked(now time.Duration) int64 {
-	s.last = max(s.last, time.Duration(instant(now)))
-	return int64(s.last)
+// seenLocked clamps an instant to the largest seen.
+func (s *shard) seenLocked(at int64) int64 {
+	s.last = max(s.last, at)
+	return s.last
 }
 
-// bucketLocked returns the bucket that decides for a key, under its contract.
-func (s *shard) bucketLocked(hash uint64, r *Rate, at int64) *cell {
-	if h := s.cells.find(hash); h != nil {
-		h.under(r, at)
-		return h
+// takeLocked decides for a key that was not found, or that moved meanwhile.
+func (s *shard) takeLocked(d *Decision, hash uint64, r *Rate, at, cost int64) {
+	at = s.seenLocked(at)
+	h := s.cells.hold(hash)
+	if h == nil && s.roomLocked(at) {
+		h = s.addLocked(hash, r, at)
 	}
+	if h == nil {
+		s.sharedLocked(r, at).take(d, r, at, cost)
+		return
+	}
+	h.take(d, r, at, cost)
+	h.mu.Unlock()
+}
+
+// roomLocked looks at a few cells and reports whether there is room for one more.
+func (s *shard) roomLocked(at int64) bool {
 	s.sweepLocked(at - int64(idle))
-	for i := 0; i < shortOfRoom && s.cells.n >= s.bound; i++ {
+	for i := 0; i < shortOfRoom && s.cells.n >= s.cells.bound; i++ {
 		s.sweepLocked(at)
 	}
-	if s.cells.n < s.bound {
-		return s.addLocked(hash, r, at)
-	}
-	return s.sharedLocked(r, at)
+	return s.cells.n < s.cells.bound
 }
 
 // sharedLocked returns the overflow bucket of a contract. It takes the place of
 // a full one, which owes nobody anything, or is added.
-func (s *shard) sharedLocked(r *Rate, at int64) *cell {
+func (s *shard) sharedLocked(r *Rate, at int64) *state {
 	place := -1
 	for i := range s.overflow {
 		o := &s.overflow[i]
-		if o.rate == *r {
+		if o.is(r) {
 			return o
 		}
 		if o.full(at) {
@@ -160,18 +186,15 @@ func (s *shard) sharedLocked(r *Rate, at int64) *cell {
 	}
 	if place < 0 {
 		place = len(s.overflow)
-		s.overflow = append(s.overflow, cell{})
+		s.overflow = append(s.overflow, state{})
 	}
 	o := &s.overflow[place]
-	*o = cell{rate: *r, level: Level{epoch: o.level.epoch + 1}}
+	*o = newState(r, o.level.epoch+1)
 	return o
 }
 
-func (h *cell) under(r *Rate, at int64) {
-	if o := &h.rate; o.n != r.n || o.per != r.per || o.burst != r.burst { // the rest follows from these
-		r.Change(&h.level, time.Duration(at), &h.rate)
-		h.rate = *r
-	}
+func newState(r *Rate, epoch uint16) state {
+	return state{n: r.n, per: r.per, burst: r.burst, level: Level{epoch: epoch}}
 }
 
 // addLocked gives a key a bucket. Its epochs are later than those of all that
@@ -181,20 +204,26 @@ func (s *shard) addLocked(hash uint64, r *Rate, at int64) *cell {
 	for i := range s.overflow {
 		o := &s.overflow[i]
 		s.pastLocked(&o.level)
-		if o.rate == *r {
+		if o.is(r) {
 			left = r.Left(&o.level, time.Duration(at))
 		}
 	}
-	h := cell{hash: hash, rate: *r, level: Level{epoch: s.epoch}}
-	r.SetLeft(&h.level, time.Duration(at), left)
-	return s.cells.add(h)
+	e := newState(r, s.epoch)
+	e.last = at
+	r.SetLeft(&e.level, time.Duration(at), left)
+	return s.cells.add(hash, e)
 }
 
 // sweepLocked looks at one cell, in turn, and forgets it if it was full then.
 func (s *shard) sweepLocked(then int64) {
-	if h, i := s.cells.look(); h != nil && h.full(then) {
+	h, i := s.cells.look()
+	switch {
+	case h == nil:
+	case h.full(then):
 		s.pastLocked(&h.level)
 		s.cells.remove(i)
+	default:
+		h.mu.Unlock()
 	}
 }
 

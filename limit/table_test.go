@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -20,8 +22,8 @@ func newTable(bound int) *Table { return NewTable(bound, maphash.MakeSeed()) }
 func idling(table *Table, now time.Duration) {
 	for i := range table.shards {
 		s := &table.shards[i]
-		for range 4 * len(s.cells.list) {
-			s.sweepLocked(s.seenLocked(now) - int64(idle))
+		for range 4 * s.cells.size() {
+			s.sweepLocked(s.seenLocked(int64(now)) - int64(idle))
 		}
 	}
 }
@@ -93,7 +95,7 @@ func TestTableIsBoundedAndForgetsTheIdle(t *testing.T) {
 		t.Errorf("%d keys of idle buckets", n)
 	}
 	for i := range table.shards {
-		if table.shards[i].cells.list != nil {
+		if table.shards[i].cells.now.Load() != nil {
 			t.Error("an empty shard keeps its memory")
 		}
 	}
@@ -210,11 +212,12 @@ func tableRefund(t *rapid.T, table *Table, key string, ledger map[string]naive, 
 	h := ledger[key]
 	i := rapid.IntRange(0, len(h)-1).Draw(t, "which")
 	s, hash := table.shard(key)
-	held := s.cells.find(hash)
+	held := s.cells.hold(hash)
 	if held == nil {
 		table.Refund(key, now, h[i].cost, h[i].epoch)
 		return
 	}
+	held.mu.Unlock()
 	before := held.level
 	table.Refund(key, now, h[i].cost, h[i].epoch)
 	if before != held.level {
@@ -267,6 +270,51 @@ func TestTableHoldsLimitsUnderConcurrency(t *testing.T) {
 	}
 }
 
+// Keys are forgotten, moved and found again under those who take from them.
+//
+// Limiter case L52.
+// Limiter case L66.
+func TestForgettingNeverGrantsUnderConcurrency(t *testing.T) {
+	const workers, keys, burst = 4, 300, 20
+	table, r := newTable(100), perSecond(10, burst)
+	var mu sync.Mutex
+	var clock atomic.Int64
+	passed := map[int][]time.Duration{}
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			rnd, mine := rand.New(rand.NewPCG(uint64(w), 1)), map[int][]time.Duration{}
+			for range 5000 {
+				now := time.Duration(clock.Add(int64(time.Millisecond)))
+				k := (int(now/time.Second)*20 + rnd.IntN(20)) % keys // busy for a second, idle for fourteen
+				if d := table.Take(fmt.Sprint(k), r, now, 1); d.Allowed {
+					mine[k] = append(mine[k], now)
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for k, at := range mine {
+				passed[k] = append(passed[k], at...)
+			}
+		})
+	}
+	all.Wait()
+	for k, at := range passed {
+		slices.Sort(at)
+		for i := range at {
+			for j := i; j < len(at); j++ {
+				// a worker's instant may be older than those of the takes before it
+				if most := burst + 10*(at[j]-at[i]).Seconds() + workers; float64(j-i+1) > most {
+					t.Fatalf("key %d: %d passed within %v", k, j-i+1, at[j]-at[i])
+				}
+			}
+		}
+	}
+	if n := table.Len(); n > 100 {
+		t.Errorf("%d keys, bound 100", n)
+	}
+}
+
 func TestACellIsACacheLineAndAShardTwo(t *testing.T) {
 	if c, s := unsafe.Sizeof(cell{}), unsafe.Sizeof(shard{}); c != 64 || s != 128 {
 		t.Errorf("cell %d bytes, shard %d", c, s)
@@ -291,18 +339,23 @@ func TestCellsAreAMap(t *testing.T) {
 			switch h, i := c.look(); {
 			case !twin[hash]:
 				twin[hash] = true
-				c.add(cell{hash: hash})
+				if h != nil {
+					h.mu.Unlock()
+				}
+				c.add(hash, state{per: int64(hash)}).mu.Unlock()
 			case h != nil:
-				delete(twin, h.hash)
+				delete(twin, h.key.Load())
 				c.remove(i)
 			}
 			for hash := range twin {
-				if h := c.find(hash); h == nil || h.hash != hash {
+				h := c.hold(hash)
+				if h == nil || h.key.Load() != hash || h.per != int64(hash) {
 					t.Fatalf("%d is lost", hash)
 				}
+				h.mu.Unlock()
 			}
-			if c.n != len(twin) || 8*c.n < len(c.list)-minCells {
-				t.Fatalf("%d of %d in %d cells", c.n, len(twin), len(c.list))
+			if c.n != len(twin) || 8*c.n < c.size()-minCells {
+				t.Fatalf("%d of %d in %d cells", c.n, len(twin), c.size())
 			}
 		}
 	})

@@ -24,7 +24,8 @@ type Answers struct {
 	Spread time.Duration
 }
 
-// Drafts are the versions whose fields can be sent. They have one syntax.
+// Drafts are the versions whose fields can be sent. They have one syntax. A later
+// one is added when its syntax has been checked, not before.
 var Drafts = []string{"draft-08", "draft-09", "draft-10", "draft-11"}
 
 // maxInteger is the largest integer of a structured field (RFC 9651).
@@ -91,10 +92,13 @@ func window(s *admit.Spec) int64 {
 func more(h *admit.Hit) time.Duration {
 	d := &h.Decision
 	switch {
+	case d.Remaining >= quota(&h.Spec):
+		return 0 // it is full
 	case d.Reason == limit.Later:
 		return d.RetryIn
 	case h.Spec.Algorithm == admit.TokenBucket && h.Spec.Limit > 0:
-		return min(d.ResetIn, h.Spec.Window/time.Duration(h.Spec.Limit)+1)
+		n := time.Duration(h.Spec.Limit)
+		return min(d.ResetIn, (h.Spec.Window+n-1)/n)
 	}
 	return d.ResetIn
 }

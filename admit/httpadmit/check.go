@@ -1,8 +1,11 @@
 package httpadmit
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/fairlane-dev/fairlane/admit/identity"
 )
@@ -28,7 +31,9 @@ const StatusHeader = "Fairlane-Status"
 func (d *Door) Check() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := d.settings.Load()
-		v := &visit{door: d, s: s, route: "check"}
+		v := d.visit(s)
+		defer d.visits.Put(v)
+		v.route = "check"
 		if p := v.check(r); p != nil {
 			v.refuseCheck(w, p, r.URL.RawQuery == "nginx")
 			return
@@ -45,18 +50,21 @@ func (v *visit) check(r *http.Request) *Problem {
 	if !v.s.Proxies.Trusts(peer(r)) {
 		return newProblem(http.StatusForbidden, "untrusted-proxy", "Only the configured proxies may ask")
 	}
-	method, uri := first(r, "X-Forwarded-Method", "X-Original-Method"), first(r, "X-Forwarded-Uri", "X-Original-URI")
+	method, uri := said(r, "X-Forwarded-Method", "X-Original-Method"), said(r, "X-Forwarded-Uri", "X-Original-URI")
 	u, err := url.ParseRequestURI(uri)
 	if method == "" || err != nil {
 		return newProblem(http.StatusBadRequest, "bad-request", "The proxy must say method and URI of the request")
 	}
-	v.route = v.s.Gate.Route(method, u.Path)
+	ambiguous := v.named(method, u.EscapedPath())
 	v.address = v.s.Proxies.Client(peer(r), r.Header.Values("X-Forwarded-For"))
 	if host := r.Header.Get("X-Forwarded-Host"); host != "" {
 		r = r.Clone(r.Context())
 		r.Host = host
 	}
 	v.door.figures.arrived(v.route, r.Header.Get("X-Attempt"))
+	if ambiguous != nil {
+		return ambiguous
+	}
 	if p := v.identify(r); p != nil {
 		return p
 	}
@@ -77,19 +85,36 @@ func (v *visit) refuseCheck(w http.ResponseWriter, p *Problem, nginx bool) {
 	v.refuse(w, p)
 }
 
-func first(r *http.Request, names ...string) string {
-	for _, n := range names {
-		if s := r.Header.Get(n); s != "" {
-			return s
-		}
+// said returns what a request says in one header or the other. If they differ it is
+// nothing: one of them is the caller's, which the proxy handed on.
+func said(r *http.Request, name, other string) string {
+	a, b := r.Header.Get(name), r.Header.Get(other)
+	if a != "" && b != "" && a != b {
+		return ""
 	}
-	return ""
+	return cmp.Or(a, b)
 }
 
-// forward sets what the protected service is told of a request.
+// forward sets what the protected service is told of a request. A caller's own name for it goes in every spelling: to
+// services that read headers as CGI names them, Fairlane_Tenant is the same header.
 func forward(h http.Header, id identity.Identity) {
 	h.Del(TenantHeader)
+	for name := range h {
+		if dashes := strings.Map(dashed, name); dashes != name && slices.Contains(told, http.CanonicalHeaderKey(dashes)) {
+			delete(h, name)
+		}
+	}
 	if id.Tenant != "" {
 		h.Set(TenantHeader, id.Tenant)
 	}
 }
+
+// dashed puts a dash for what CGI names have an underscore for.
+func dashed(r rune) rune {
+	if r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
+		return r
+	}
+	return '-'
+}
+
+var told = []string{TenantHeader, "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}

@@ -49,6 +49,7 @@ type Door struct {
 	local    *admit.Local
 	slots    *Slots
 	figures  *Figures
+	visits   sync.Pool // of *visit, for the memory of their decisions
 
 	origin time.Time
 	unix   time.Duration // of origin: windows are aligned to the wall clock at the start
@@ -58,7 +59,7 @@ type Door struct {
 }
 
 // New returns a door. rand spreads Retry-After; keys bounds the counters that are
-// kept, 0 is 100,000.
+// kept of each policy, 0 is 100,000.
 func New(s Settings, r *rand.Rand, keys int) *Door {
 	if keys == 0 {
 		keys = 100_000
@@ -94,10 +95,15 @@ func (d *Door) now() time.Duration { return d.unix + time.Since(d.origin) }
 func (d *Door) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := d.settings.Load()
-		v := &visit{door: d, s: s, route: s.Gate.Route(r.Method, r.URL.Path)}
+		v := d.visit(s)
+		defer d.visits.Put(v)
 		v.address = s.Proxies.Client(peer(r), r.Header.Values("X-Forwarded-For"))
+		p := v.named(r.Method, r.URL.EscapedPath())
 		d.figures.arrived(v.route, r.Header.Get("X-Attempt"))
-		if p := v.enter(r); p != nil {
+		if p == nil {
+			p = v.enter(r)
+		}
+		if p != nil {
 			v.refuse(w, p)
 			return
 		}
@@ -136,10 +142,34 @@ type visit struct {
 
 	id      identity.Identity
 	tier    *admit.Tier
+	plan    admit.Plan
+	outcome admit.Outcome
 	verdict admit.Verdict
 	busy    float64 // saturation when it was decided
 	release func()  // of the slot
 	waited  time.Duration
+}
+
+// visit returns a visit for one request. Nothing may hold on to it, or to its
+// decision, when the request has ended.
+func (d *Door) visit(s *Settings) *visit {
+	v, _ := d.visits.Get().(*visit)
+	if v == nil {
+		v = &visit{}
+	}
+	old := v.verdict
+	*v = visit{door: d, s: s, plan: v.plan, outcome: v.outcome}
+	v.verdict.Limits, v.verdict.Watched, v.verdict.Would = old.Limits[:0], old.Watched[:0], old.Would[:0]
+	return v
+}
+
+// named finds the route.
+func (v *visit) named(method, path string) *Problem {
+	var ok bool
+	if v.route, ok = v.s.Gate.Route(method, path); !ok {
+		return newProblem(http.StatusBadRequest, Ambiguous, "The path is another route's by how it is read: send it without dot segments, backslashes and parameters, and / as itself")
+	}
+	return nil
 }
 
 // enter decides. A nil problem means that the request is in, and holds a slot.
@@ -206,22 +236,24 @@ func (v *visit) rates(ctx context.Context) (refund func(), p *Problem) {
 func (v *visit) decide(ctx context.Context, req *admit.Request) (refund func(), p *Problem) {
 	d, now := v.door, v.door.now()
 	v.busy = d.saturation(v.s)
-	plan := v.s.Gate.Plan(req)
-	var o admit.Outcome
-	o.Local = d.local.Take(now, plan.Local)
+	plan, o := &v.plan, &v.outcome
+	v.s.Gate.PlanInto(plan, req)
+	*o = admit.Outcome{Local: o.Local, WatchLocal: o.WatchLocal[:0]}
+	d.local.TakeInto(&o.Local, now, plan.Local)
 	allowed := o.Local.Allowed
 	if allowed && len(plan.Shared) > 0 {
 		var err error
 		if o.Shared, err = v.s.Shared.Take(ctx, plan.Shared); err != nil {
 			d.local.Refund(now, plan.Local, o.Local)
+			v.verdict = admit.Verdict{}
 			return nil, problemGone(err)
 		}
 		if allowed = o.Shared.Allowed; !allowed {
 			d.local.Refund(now, plan.Local, o.Local)
 		}
 	}
-	v.watch(ctx, now, &plan, &o, allowed)
-	v.verdict = plan.Verdict(&o)
+	v.watch(ctx, now, allowed)
+	plan.VerdictInto(&v.verdict, o)
 	if !allowed {
 		return nil, problemDenied(&v.verdict, req.Tier)
 	}
@@ -235,7 +267,8 @@ func (v *visit) decide(ctx context.Context, req *admit.Request) (refund func(), 
 
 // watch asks the observed policies, each by itself: of a request that is let in
 // they count, of another they only say.
-func (v *visit) watch(ctx context.Context, now time.Duration, p *admit.Plan, o *admit.Outcome, allowed bool) {
+func (v *visit) watch(ctx context.Context, now time.Duration, allowed bool) {
+	p, o := &v.plan, &v.outcome
 	for i := range p.WatchLocal {
 		ask := v.door.local.Peek
 		if allowed {
@@ -287,7 +320,8 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	v.s.Answers.limits(w.Header(), &v.verdict)
 	r = r.WithContext(identity.With(r.Context(), v.id))
 	if v.s.Stall > 0 && r.Body != nil && r.Body != http.NoBody {
-		r.Body = &body{r.Body, out.control, v.s.Stall}
+		out.body = &body{ReadCloser: r.Body, control: out.control, stall: v.s.Stall}
+		r.Body = out.body
 	}
 	next.ServeHTTP(out, r)
 	ok = true

@@ -435,7 +435,13 @@ func TestTheTenantTravelsDownstream(t *testing.T) {
 	s := settings(t)
 	d := newDoor(s)
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, r.Header.Get(TenantHeader), " ", len(r.Header.Values(TenantHeader)), " ", r.Header.Get("X-Forwarded-For"), " ", r.URL.Path)
+		named := 0
+		for name, values := range r.Header {
+			if regexp.MustCompile(`(?i)^fairlane.tenant$`).MatchString(name) { // as a service reads it that has CGI's names
+				named += len(values)
+			}
+		}
+		fmt.Fprint(w, r.Header.Get(TenantHeader), " ", named, " ", r.Header.Get("X-Forwarded-For"), " ", r.URL.Path)
 	}))
 	defer service.Close()
 	to, _ := url.Parse(service.URL)
@@ -443,7 +449,9 @@ func TestTheTenantTravelsDownstream(t *testing.T) {
 	defer front.Close()
 	r, _ := http.NewRequest("GET", front.URL+"/x/../y", nil)
 	r.Header.Set("Authorization", "Bearer a-key")
-	r.Header.Add(TenantHeader, "b")
+	for _, name := range []string{TenantHeader, "Fairlane_Tenant", "fairlane.tenant"} {
+		r.Header[name] = []string{"b"}
+	}
 	r.Header.Add("X-Forwarded-For", "6.6.6.6")
 	resp, err := front.Client().Do(r)
 	if err != nil {
@@ -481,6 +489,14 @@ func TestCheckAnswersTrustedProxies(t *testing.T) {
 		}
 		if w := get(h, "/check", "a", "X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/"); w.Code != 429 {
 			t.Errorf("over the limit, Traefik: %d", w.Code)
+		}
+		for _, headers := range [][]string{
+			{"X-Original-Method", "POST", "X-Original-URI", "/reports/1", "X-Forwarded-Uri", "/"},
+			{"X-Forwarded-Method", "POST", "X-Forwarded-Uri", "/reports/1", "X-Original-Method", "GET"},
+		} {
+			if w := get(h, "/check", "b", headers...); w.Code != 400 {
+				t.Errorf("the caller says of the request what the proxy does not: %d", w.Code)
+			}
 		}
 		if r := d.Report(); len(r.Routes) > 0 {
 			t.Errorf("slot times of requests whose end is not known: %+v", r.Routes)

@@ -15,6 +15,7 @@ import (
 // topTenants of them exported. Safe for concurrent use.
 type Figures struct {
 	attempted, repeats, allowed *prometheus.CounterVec
+	away                        *prometheus.CounterVec
 	denied, would, completed    *prometheus.CounterVec
 	wrongly                     *prometheus.CounterVec
 	duration, wait              *prometheus.HistogramVec
@@ -53,6 +54,7 @@ func newFigures() *Figures {
 		attempted: counter("attempted", "Requests that came to the gate.", "route"),
 		repeats:   counter("repeats", "Of them, those that say that they are a repetition (X-Attempt above 1).", "route"),
 		allowed:   counter("allowed", "Requests that were let through.", "route"),
+		away:      counter("allowed_away", "Of them, those let through while the shared store of quotas was away.", "route"),
 		denied:    counter("denied", "Requests that the gate refused.", "route", "policy", "reason"),
 		would:     counter("would_deny", "Requests that an observed policy would have refused.", "route", "policy"),
 		completed: counter("completed", "Requests that the protected service answered, by class of status.", "route", "status"),
@@ -64,7 +66,7 @@ func newFigures() *Figures {
 }
 
 func (f *Figures) vectors() []prometheus.Collector {
-	return []prometheus.Collector{f.attempted, f.repeats, f.allowed, f.denied, f.would, f.completed, f.wrongly, f.duration, f.wait}
+	return []prometheus.Collector{f.attempted, f.repeats, f.allowed, f.away, f.denied, f.would, f.completed, f.wrongly, f.duration, f.wait}
 }
 
 // arrived counts what came in, whatever becomes of it.
@@ -136,6 +138,9 @@ func (f *Figures) enter(v *visit) (leave func(status int, took time.Duration, re
 // known.
 func (f *Figures) admitted(v *visit, inFlight int64) *tenantFigures {
 	f.allowed.WithLabelValues(v.route).Inc()
+	if v.verdict.Away {
+		f.away.WithLabelValues(v.route).Inc()
+	}
 	if v.busy >= 1 {
 		for _, h := range v.verdict.Limits {
 			f.wrongly.WithLabelValues(v.route, h.Policy, "false-acceptance").Inc()

@@ -20,6 +20,7 @@ const (
 	Suspended     = "suspended"          // 403: a limit or share of 0
 	TooCostly     = "cost-exceeds-limit" // 403: it can never pass
 	Unauthorized  = "unauthorized"       // 401
+	Ambiguous     = "ambiguous-path"     // 400: which route it is depends on who reads it
 	OtherTenant   = "other-tenant"       // 403: the request names another tenant than its credential
 	NoTier        = "no-tier"            // 403: the tenant has none
 	Busy          = "busy"               // 503: a limit, or the slots, of the whole service

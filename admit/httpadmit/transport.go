@@ -68,8 +68,12 @@ func (t *Transport) admit(r *http.Request) error {
 	if _, ok := t.Gate.Tier(id.Tier); !ok {
 		return fmt.Errorf("httpadmit: outbound call of tenant %q: it has no tier", id.Tenant)
 	}
+	route, ok := t.Gate.Route(r.Method, r.URL.EscapedPath())
+	if !ok {
+		return fmt.Errorf("httpadmit: outbound call of tenant %q: its path is another route's by how it is read", id.Tenant)
+	}
 	t.begin.Do(func() { t.origin = time.Now() })
-	plan := t.Gate.Plan(&admit.Request{Tenant: id.Tenant, User: id.User, Tier: id.Tier, Route: t.Gate.Route(r.Method, r.URL.Path)})
+	plan := t.Gate.Plan(&admit.Request{Tenant: id.Tenant, User: id.User, Tier: id.Tier, Route: route})
 	for until := time.Now().Add(t.Wait); ; {
 		v := plan.Verdict(&admit.Outcome{Local: t.Local.Take(time.Since(t.origin), plan.Local)})
 		if v.Allowed {

@@ -18,6 +18,7 @@ type writer struct {
 	extend  time.Time     // the deadline is moved again after this
 	status  int
 	done    func() // gives the slot back, once
+	body    *body  // nil: none, or no stall
 	taken   bool   // hijacked: done is called when the connection is closed
 }
 
@@ -43,13 +44,20 @@ func (w *writer) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// push gives the next write its time. A writer without deadlines (in tests) has
+// push gives the next write its time. Before it the server may wait for what is left
+// of the request's body, which has its own. A writer without deadlines (in tests) has
 // all the time it wants.
 func (w *writer) push() {
-	if now := time.Now(); w.stall > 0 && now.After(w.extend) {
-		w.control.SetWriteDeadline(now.Add(w.stall)) //nolint:errcheck // not every writer has one
-		w.extend = now.Add(w.stall / 8)
+	now := time.Now()
+	if w.stall == 0 || !now.After(w.extend) {
+		return
 	}
+	until := now.Add(w.stall)
+	if w.body != nil && w.body.push() {
+		until = until.Add(w.stall)
+	}
+	w.control.SetWriteDeadline(until) //nolint:errcheck // not every writer has one
+	w.extend = now.Add(w.stall / 8)
 }
 
 // Flush sends what is buffered.
@@ -68,6 +76,9 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	w.taken = true
+	if w.body != nil {
+		w.body.end(time.Time{})
+	}
 	if w.status == 0 {
 		w.status = http.StatusSwitchingProtocols
 	}
@@ -78,6 +89,9 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (w *writer) end() {
 	if !w.taken {
 		w.done()
+		if w.body != nil {
+			w.body.end(time.Now().Add(w.stall))
+		}
 	}
 	if w.stall > 0 && !w.taken && !w.extend.IsZero() {
 		w.control.SetWriteDeadline(time.Time{}) //nolint:errcheck // the connection's next request begins anew
@@ -85,27 +99,54 @@ func (w *writer) end() {
 }
 
 // body follows a request's body: a client that sends nothing for stall is cut.
+// Until all of the body is there the connection has a deadline, also for what the
+// server reads of it by itself: before it sends an answer, and at the end.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
 	stall   time.Duration
+
+	mu    sync.Mutex // a transport may still read when the handler has returned
+	ended bool       // the deadline is no longer the body's
 }
 
 // Read moves the deadline along. It ends with the body: the server then watches
 // the connection for the client's going, for as long as the answer takes.
 func (b *body) Read(p []byte) (int, error) {
-	b.control.SetReadDeadline(time.Now().Add(b.stall)) //nolint:errcheck // not every reader has one
+	b.push()
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		b.control.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
+	if err == io.EOF { //nolint:errorlint // a Reader's end is this itself
+		b.end(time.Time{})
 	}
 	return n, err
 }
 
-// Close ends the deadline too: what is left of the body has the server's own.
+// push gives the client its time anew, and reports whether some of the body is still to come.
+func (b *body) push() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.ended {
+		b.control.SetReadDeadline(time.Now().Add(b.stall)) //nolint:errcheck // not every reader has one
+	}
+	return !b.ended
+}
+
+// end sets the last deadline.
+func (b *body) end(t time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.ended {
+		b.ended = true
+		b.control.SetReadDeadline(t) //nolint:errcheck // as above
+	}
+}
+
+// Close may read what is left.
 func (b *body) Close() error {
-	b.control.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
-	return b.ReadCloser.Close()
+	b.push()
+	err := b.ReadCloser.Close()
+	b.end(time.Time{})
+	return err
 }
 
 // heldConn gives its slot back when it is closed.

@@ -12,6 +12,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
+	"unicode"
 )
 
 // Identity is whose request it is.
@@ -48,6 +50,12 @@ type Source interface {
 	Resolve(*http.Request) (Identity, error)
 }
 
+// isTenant reports whether a name is the same after it has travelled in a header,
+// which loses blanks at the ends: "acme " would be acme to the service.
+func isTenant(name string) bool {
+	return name != "" && strings.TrimSpace(name) == name && !strings.ContainsFunc(name, unicode.IsControl)
+}
+
 // Resolver joins sources with what a request may say beside its credential.
 // Immutable; safe for concurrent use.
 type Resolver struct {
@@ -79,7 +87,7 @@ func (r *Resolver) credential(req *http.Request) (id Identity, err error) {
 			continue
 		case err != nil:
 			return Identity{}, err
-		case own.Tenant == "":
+		case !isTenant(own.Tenant):
 			return Identity{}, ErrBroken
 		case found && own.Tenant != id.Tenant:
 			return Identity{}, ErrMismatch

@@ -205,6 +205,25 @@ func TestTokensThatAreForgedOrStaleAreBroken(t *testing.T) {
 	}
 }
 
+// A tenant's name that a header would change is nobody's: blanks at its ends are lost
+// on the way to the service.
+// Field case 88.
+func TestATenantsNameIsTheSameInAHeader(t *testing.T) {
+	private, set := newEC(t)
+	tokens := NewTokens(Claims{}, nil)
+	tokens.SetKeys(set)
+	r := &Resolver{Sources: []Source{tokens}}
+	for _, tc := range []struct {
+		tenant string
+		err    error
+	}{{"acme", nil}, {"Acme & Söhne", nil}, {"acme ", ErrBroken}, {"\tacme", ErrBroken}, {"\u00a0acme", ErrBroken}, {"ac\r\nme", ErrBroken}, {" ", ErrBroken}} {
+		token := signed(t, jwt.SigningMethodES256, private, "", jwt.MapClaims{"tenant": tc.tenant, "exp": later()})
+		if id, err := r.Resolve(request("h", "Authorization", "Bearer "+token)); !errors.Is(err, tc.err) {
+			t.Errorf("%q: %+v, %v", tc.tenant, id, err)
+		}
+	}
+}
+
 func TestKeySetsOfEveryKind(t *testing.T) {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {

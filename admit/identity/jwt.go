@@ -51,6 +51,9 @@ func NewTokens(c Claims, unknown func()) *Tokens {
 // SetKeys replaces the keys.
 func (t *Tokens) SetKeys(k *KeySet) { t.keys.Store(k) }
 
+// Keys returns the keys that are held.
+func (t *Tokens) Keys() *KeySet { return t.keys.Load() }
+
 // Resolve verifies the request's token.
 func (t *Tokens) Resolve(r *http.Request) (Identity, error) {
 	raw, err := bearer(r)

@@ -22,9 +22,9 @@ func quotas(m admit.Away) []admit.Check {
 	tenant := m.String()
 	of := func(c admit.Check) admit.Check { return mode(quotatest.Of(c, tenant), m) }
 	return []admit.Check{
-		of(quotatest.Fixed("second", 300, time.Second)),
-		of(quotatest.Sliding("sliding", 250, time.Second)),
-		of(quotatest.Bucket("rate", 400, time.Second, 200)),
+		of(quotatest.Fixed("second", 60, time.Second)),
+		of(quotatest.Sliding("sliding", 50, time.Second)),
+		of(quotatest.Bucket("rate", 80, time.Second, 40)),
 		of(quotatest.Fixed("month", 1_000_000, admit.Month)),
 	}
 }
@@ -101,7 +101,7 @@ var modes = []admit.Away{admit.AwayClosed, admit.AwayLocal, admit.AwayOpen}
 func startFleet(t *testing.T, srv *server) *fleet {
 	f := &fleet{books: map[admit.Away][]*book{}}
 	for range replicas {
-		st := srv.open(func(c *Config) { c.Deadline = 100 * time.Millisecond; c.Replicas = replicas })
+		st := srv.open(func(c *Config) { c.Deadline = time.Second; c.Replicas = replicas })
 		f.stores = append(f.stores, st)
 		for _, m := range modes {
 			b := newBook()
@@ -161,7 +161,8 @@ func TestThreeReplicasShareOneQuota(t *testing.T) {
 	if *torture {
 		phase = 20 * time.Second
 	}
-	srv, counted := serve(t), map[admit.Away]int64{}
+	// What is written outlives the process; with everysec, writes are held back while a sync takes long.
+	srv, counted := serve(t, "--appendfsync", "no"), map[admit.Away]int64{}
 
 	f := startFleet(t, srv)
 	pause(phase)
@@ -184,8 +185,8 @@ func TestThreeReplicasShareOneQuota(t *testing.T) {
 	if n := sum(f.books[admit.AwayClosed]).alone; n != 0 {
 		t.Errorf("closed admitted %d while the store was away", n)
 	}
-	if n := most(sum(f.books[admit.AwayLocal]).share, 1); n > 300 || n == 0 {
-		t.Errorf("local shares admitted %d in a second, want at most their sum of 300", n)
+	if n := most(sum(f.books[admit.AwayLocal]).share, 1); n > 60 || n == 0 {
+		t.Errorf("local shares admitted %d in a second, want at most their sum of 60", n)
 	}
 	if n := sum(f.books[admit.AwayOpen]).alone; n == 0 {
 		t.Error("open admitted nothing while the store was away")
@@ -206,13 +207,13 @@ func check(t *testing.T, srv *server, f *fleet, counted map[admit.Away]int64, wh
 	var surplus, logged int64
 	for _, m := range modes {
 		b := sum(f.books[m])
-		if n := most(b.second, 1); n > 300 {
-			t.Errorf("%s, %v: %d admitted in one second, quota 300", when, m, n)
+		if n := most(b.second, 1); n > 60 {
+			t.Errorf("%s, %v: %d admitted in one second, quota 60", when, m, n)
 		}
-		if n := most(b.sliding, admit.SlidingParts+1); n > 250 {
-			t.Errorf("%s, %v: %d admitted in a sliding second, quota 250", when, m, n)
+		if n := most(b.sliding, admit.SlidingParts+1); n > 50 {
+			t.Errorf("%s, %v: %d admitted in a sliding second, quota 50", when, m, n)
 		}
-		if b.shared < 50 || b.offered < 2*b.shared {
+		if b.shared < 20 || b.offered < 2*b.shared {
 			t.Errorf("%s, %v: %d of %d admitted: that was no load", when, m, b.shared, b.offered)
 		}
 		used, err := srv.open().Usage(bg, quotas(m)[3])

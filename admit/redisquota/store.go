@@ -34,7 +34,7 @@ type Config struct {
 	// spreads them. Then all checks of a decision must begin with the same key part, the
 	// tenant; none can be global. Off, one slot has all the keys.
 	PerTenant bool
-	// LocalKeys bounds the counters kept here while the store is away; 0 is 100,000.
+	// LocalKeys bounds the counters of each policy kept here while the store is away; 0 is 100,000.
 	LocalKeys int
 	// Rand spreads the breaker's intervals; nil is one seeded by the process.
 	Rand *rand.Rand

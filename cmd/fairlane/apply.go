@@ -30,8 +30,8 @@ func newApplyCmd() *cobra.Command {
 	a := &applyCmd{}
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|DIR",
-		Short: "Make tenants and subscriptions what files say: all of it or nothing",
-		Long: "Reads tenants and subscriptions from YAML files, lets the service check all of them against its\n" +
+		Short: "Make tiers, tenants and subscriptions what files say: all of it or nothing",
+		Long: "Reads tiers, tenants and subscriptions from YAML files, lets the service check all of them against its\n" +
 			"rules, and then creates and changes what differs. One error, and nothing changes. Twice changes\n" +
 			"nothing the second time. If the service stops in the middle, the same command does the rest.",
 		Example: "  fairlane apply -f platform/ --dry-run\n  fairlane apply -f platform/ --env secrets.env --new-secrets made.txt",
@@ -62,11 +62,10 @@ func (a *applyCmd) run(cmd *cobra.Command) error {
 	}
 	c.HTTP = &http.Client{} // as long as it takes
 	d := api.Desired{Prune: a.prune, DryRun: a.dryRun}
-	if d.Tenants, err = set.JSON(apply.Tenants); err != nil {
-		return err
-	}
-	if d.Subscriptions, err = set.JSON(apply.Subscriptions); err != nil {
-		return err
+	for kind, to := range map[string]*json.RawMessage{apply.Tiers: &d.Tiers, apply.Tenants: &d.Tenants, apply.Subscriptions: &d.Subscriptions} {
+		if *to, err = set.JSON(kind); err != nil {
+			return err
+		}
 	}
 	secrets, err := a.openSecrets()
 	if err != nil {
@@ -184,10 +183,11 @@ func (a *applyCmd) print(w io.Writer, plan api.Plan) error {
 }
 
 func changeText(c *api.Change) string {
-	text := map[string]string{"create": "+", "change": "~", "remove": "-"}[c.Act] + " " + c.Kind + " " + c.Tenant
-	if c.Name != "" {
-		text += "/" + c.Name
+	name := c.Tenant + c.Name // one of them, but for a subscription
+	if c.Tenant != "" && c.Name != "" {
+		name = c.Tenant + "/" + c.Name
 	}
+	text := map[string]string{"create": "+", "change": "~", "remove": "-"}[c.Act] + " " + c.Kind + " " + name
 	for i, f := range c.Fields {
 		text += map[bool]string{true: ": ", false: ", "}[i == 0] + fieldText(f)
 	}

@@ -1,12 +1,13 @@
 package main
 
 import (
-	"cmp"
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -103,110 +104,118 @@ func benchDoor(mode fair.Mode) (*httpadmit.Door, error) {
 	}, rand.New(rand.NewPCG(1, 1)), 0), nil
 }
 
-// noisyNeighbour runs the experiment under one policy. Connections are open before
-// it begins, so that it measures slots.
+// noisyNeighbour runs the experiment under one policy. Connections are open before it begins, and
+// a request is one write, so that it measures slots: a client that takes as long to send 500
+// requests as the service to answer twenty would hold back the very requests it measures.
 func noisyNeighbour(ctx context.Context, mode fair.Mode) (neighbourRow, error) {
 	door, err := benchDoor(mode)
 	if err != nil {
 		return neighbourRow{}, err
 	}
-	work := door.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(door.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		timer := time.NewTimer(serviceTime)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
 		case <-r.Context().Done():
 		}
-	}))
-	mux := http.NewServeMux()
-	open := make(chan struct{}) // closed when every connection is open
-	arrived := make(chan struct{}, noisyRequests+quietRequests)
-	mux.Handle("/work", work)
-	mux.HandleFunc("/open", func(http.ResponseWriter, *http.Request) { arrived <- struct{}{}; <-open })
-	server := httptest.NewServer(mux)
+	})))
 	defer server.Close()
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: noisyRequests + quietRequests}}
-	defer client.CloseIdleConnections()
-
-	n := &neighbours{ctx: ctx, client: client, url: server.URL}
-	n.all(noisyRequests+quietRequests, "", "/open", func() {
-		for range noisyRequests + quietRequests {
-			<-arrived
+	var crowds [2]*crowd
+	for i, c := range []*crowd{{tenant: "noisy", size: noisyRequests}, {tenant: "quiet", size: quietRequests}} {
+		crowds[i] = c
+		if err := c.open(server.Listener.Addr().String()); err != nil {
+			return neighbourRow{}, err
 		}
-		close(open)
-	})
+		defer c.close()
+		defer context.AfterFunc(ctx, c.close)()
+	}
+	noisy, quiet := crowds[0], crowds[1]
+	later := time.NewTimer(quietAfter)
+	defer later.Stop()
 	began := time.Now()
-	var batch time.Duration
-	var quiet []time.Duration
-	var both sync.WaitGroup
-	both.Go(func() {
-		n.all(noisyRequests, "noisy", "/work", nil)
-		batch = time.Since(began)
-	})
-	both.Go(func() {
-		timer := time.NewTimer(quietAfter)
-		defer timer.Stop()
-		<-timer.C
-		quiet = n.all(quietRequests, "quiet", "/work", nil)
-	})
-	both.Wait()
-	if err := errors.Join(n.failures...); err != nil {
+	noisy.send()
+	<-later.C
+	quiet.send()
+	if err := errors.Join(noisy.wait(), quiet.wait(), ctx.Err()); err != nil {
 		return neighbourRow{}, err
 	}
-	slices.Sort(quiet)
+	took := quiet.took()
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	return neighbourRow{
-		Policy: mode.String(), Median: ms((quiet[quietRequests/2-1] + quiet[quietRequests/2]) / 2),
-		Max: ms(quiet[quietRequests-1]), Batch: batch.Seconds(),
+		Policy: mode.String(), Median: ms((took[quietRequests/2-1] + took[quietRequests/2]) / 2),
+		Max: ms(took[quietRequests-1]), Batch: slices.MaxFunc(noisy.got, time.Time.Compare).Sub(began).Seconds(),
 	}, nil
 }
 
-// neighbours sends requests of tenants.
-type neighbours struct {
-	ctx    context.Context
-	client *http.Client
-	url    string
+// crowd is one tenant's connections, each for one request.
+type crowd struct {
+	tenant string
+	size   int
 
-	mu       sync.Mutex
-	failures []error
+	conns     []net.Conn
+	sent, got []time.Time
+	errs      []error
+	answered  sync.WaitGroup
 }
 
-// all sends count requests at once and returns how long each took. meanwhile, if
-// any, runs beside them.
-func (n *neighbours) all(count int, tenant, path string, meanwhile func()) []time.Duration {
-	took := make([]time.Duration, count)
-	var wg sync.WaitGroup
-	for i := range count {
-		wg.Go(func() {
-			began := time.Now()
-			if err := n.one(tenant, path); err != nil {
-				n.mu.Lock()
-				n.failures = append(n.failures, err)
-				n.mu.Unlock()
-			}
-			took[i] = time.Since(began)
-		})
+// open opens the connections, and waits on each for its answer.
+func (c *crowd) open(addr string) error {
+	c.sent, c.got, c.errs = make([]time.Time, c.size), make([]time.Time, c.size), make([]error, c.size)
+	for i := range c.size {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			c.close()
+			return err
+		}
+		c.conns = append(c.conns, conn)
+		c.answered.Go(func() { c.errs[i] = c.read(conn, &c.got[i]) })
 	}
-	if meanwhile != nil {
-		meanwhile()
-	}
-	wg.Wait()
-	return took
+	return nil
 }
 
-func (n *neighbours) one(tenant, path string) error {
-	req, err := http.NewRequestWithContext(n.ctx, http.MethodGet, n.url+path, nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+cmp.Or(tenant, "nobody"))
-	resp, err := n.client.Do(req)
+func (c *crowd) read(conn net.Conn, at *time.Time) error {
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	*at = time.Now()
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("a request of %s was answered %d", tenant, resp.StatusCode)
+		return fmt.Errorf("a request of %s was answered %d", c.tenant, resp.StatusCode)
 	}
 	return nil
+}
+
+// send sends all requests at once.
+func (c *crowd) send() {
+	request := []byte("GET /work HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer " + c.tenant + "\r\n\r\n")
+	for i, conn := range c.conns {
+		c.sent[i] = time.Now()
+		conn.Write(request) //nolint:errcheck // its reader gets the error too
+	}
+}
+
+// wait waits for every answer.
+func (c *crowd) wait() error {
+	c.answered.Wait()
+	return errors.Join(c.errs...)
+}
+
+// took returns how long the answers took, the shortest first.
+func (c *crowd) took() []time.Duration {
+	took := make([]time.Duration, c.size)
+	for i := range took {
+		took[i] = c.got[i].Sub(c.sent[i])
+	}
+	slices.Sort(took)
+	return took
+}
+
+// close ends whoever still waits.
+func (c *crowd) close() {
+	for _, conn := range c.conns {
+		conn.Close()
+	}
+	c.answered.Wait()
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"net/url"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -45,15 +44,6 @@ func (c *client) api() (*api.Client, error) {
 	return &api.Client{Base: c.server, Key: key}, nil
 }
 
-// call sends one request and returns the body of a 2xx answer.
-func (c *client) call(ctx context.Context, method, path string, in any) (out json.RawMessage, err error) {
-	a, err := c.api()
-	if err != nil {
-		return nil, err
-	}
-	return out, a.Do(ctx, method, path, in, &out)
-}
-
 // do runs one call of the typed client and prints what it returns.
 func do[T any](c *client, cmd *cobra.Command, call func(context.Context, *api.Client) (T, error), text func(T) string) error {
 	a, err := c.api()
@@ -85,21 +75,34 @@ func done(c *client, cmd *cobra.Command, call func(context.Context, *api.Client)
 
 // listed prints a list as rows, or as one JSON array.
 func listed[T any](c *client, cmd *cobra.Command, items func(context.Context, *api.Client) iter.Seq2[T, error], header string, row func(T) []string) error {
-	a, err := c.api()
+	all, err := collected(cmd.Context(), c, items)
 	if err != nil {
 		return err
-	}
-	all := []T{}
-	for item, err := range items(cmd.Context(), a) {
-		if err != nil {
-			return err
-		}
-		all = append(all, item)
 	}
 	if c.json {
 		return printJSON(cmd.OutOrStdout(), all)
 	}
-	return table(cmd.OutOrStdout(), header, all, func(item T) ([]string, error) { return row(item), nil })
+	rows := [][]string{strings.Split(header, "\t")}
+	for _, item := range all {
+		rows = append(rows, row(item))
+	}
+	return writeRows(cmd.OutOrStdout(), rows)
+}
+
+// collected is a whole list.
+func collected[T any](ctx context.Context, c *client, items func(context.Context, *api.Client) iter.Seq2[T, error]) ([]T, error) {
+	a, err := c.api()
+	if err != nil {
+		return nil, err
+	}
+	all := []T{}
+	for item, err := range items(ctx, a) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, item)
+	}
+	return all, nil
 }
 
 func printJSON(w io.Writer, v any) error {
@@ -108,61 +111,11 @@ func printJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-func table[T any](w io.Writer, header string, items []T, row func(T) ([]string, error)) error {
+// writeRows writes cells under each other.
+func writeRows(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, header)
-	for _, item := range items {
-		cells, err := row(item)
-		if err != nil {
-			return fmt.Errorf("the service's answer: %w", err)
-		}
+	for _, cells := range rows {
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	return t.Flush()
-}
-
-// list walks the pages of path, which has a query, and prints them as rows, or as one JSON array.
-func (c *client) list(cmd *cobra.Command, path string, header string, row func(json.RawMessage) ([]string, error)) error {
-	items, err := c.pages(cmd.Context(), path)
-	if err != nil {
-		return err
-	}
-	if c.json {
-		return printJSON(cmd.OutOrStdout(), append([]json.RawMessage{}, items...))
-	}
-	return table(cmd.OutOrStdout(), header, items, row)
-}
-
-// pages returns the items of all pages of path, which has a query.
-func (c *client) pages(ctx context.Context, path string) (items []json.RawMessage, err error) {
-	a, err := c.api()
-	if err != nil {
-		return nil, err
-	}
-	path, query, _ := strings.Cut(path, "?")
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return nil, err
-	}
-	for item, err := range api.List[json.RawMessage](ctx, a, path, values) {
-		if err != nil {
-			return nil, err
-		}
-		items = append(items, item)
-	}
-	return items, nil
-}
-
-// show prints an answer as it is with --json, else as text makes it.
-func (c *client) show(cmd *cobra.Command, data []byte, text func() (string, error)) error {
-	if c.json {
-		_, err := cmd.OutOrStdout().Write(data)
-		return err
-	}
-	s, err := text()
-	if err != nil {
-		return fmt.Errorf("the service's answer: %w", err)
-	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), s)
-	return err
 }

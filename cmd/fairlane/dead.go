@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
+	"iter"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -25,10 +23,8 @@ func newDeadCmd() *cobra.Command {
 	return cmd
 }
 
-// selection is what the flags that choose dead letters say; what is not set chooses nothing.
-type selection struct{ api.Selection }
-
-func (s *selection) flags(cmd *cobra.Command) {
+// selectionFlags adds the flags that choose dead letters; what is not set does not narrow it.
+func selectionFlags(cmd *cobra.Command, s *api.Selection) {
 	f := cmd.Flags()
 	f.StringVar(&s.Tenant, "tenant", "", "of this tenant")
 	f.StringVar(&s.Subscription, "subscription", "", "of this subscription")
@@ -37,44 +33,32 @@ func (s *selection) flags(cmd *cobra.Command) {
 	f.StringVar(&s.Until, "until", "", "accepted before")
 }
 
-// query is the selection as parameters, behind others.
-func (s *selection) query() string {
-	q := ""
-	for _, p := range []struct{ name, value string }{
-		{"tenant", s.Tenant}, {"subscription", s.Subscription}, {"reason", strings.Join(s.Reasons, ",")}, {"since", s.Since}, {"until", s.Until},
-	} {
-		if p.value != "" {
-			q += "&" + p.name + "=" + url.QueryEscape(p.value)
-		}
-	}
-	return q
-}
-
 func newDeadListCmd(c *client) *cobra.Command {
-	var s selection
+	var s api.Selection
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Short:   "List dead letters",
 		Example: "  fairlane dead ls --tenant acme --reason rejected",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.list(cmd, "/v1/dead?limit=1000"+s.query(), "TRIGGER\tSUBSCRIPTION\tTOPIC\tREASON\tDIED\tATTEMPTS\tREPLAYS", deadRow)
+			return listed(c, cmd, func(ctx context.Context, a *api.Client) iter.Seq2[api.DeadLetter, error] {
+				return a.DeadLetters(ctx, s)
+			},
+				"TRIGGER\tSUBSCRIPTION\tTOPIC\tREASON\tDIED\tATTEMPTS\tREPLAYS", deadRow)
 		},
 	}
-	s.flags(cmd)
+	selectionFlags(cmd, &s)
 	return cmd
 }
 
 const shownTime = "2006-01-02T15:04:05.000Z"
 
-func deadRow(item json.RawMessage) ([]string, error) {
-	var d api.DeadLetter
-	err := json.Unmarshal(item, &d)
+func deadRow(d api.DeadLetter) []string {
 	name := d.Trigger
 	if name == "" {
 		name = "(" + d.Unreadable + ")"
 	}
-	return []string{name, d.Subscription, d.Topic, d.Reason, d.Died.UTC().Format(shownTime), fmt.Sprint(d.Attempts), fmt.Sprint(d.Replays)}, err
+	return []string{name, d.Subscription, d.Topic, d.Reason, d.Died.UTC().Format(shownTime), fmt.Sprint(d.Attempts), fmt.Sprint(d.Replays)}
 }
 
 func newDeadShowCmd(c *client) *cobra.Command {
@@ -84,19 +68,21 @@ func newDeadShowCmd(c *client) *cobra.Command {
 		Short: "Show a dead letter: why it died, its attempts, its headers",
 		Args:  exactly(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.call(cmd.Context(), http.MethodGet, "/v1/subscriptions/"+url.PathEscape(args[0])+"/dead/"+url.PathEscape(args[1]), nil)
+			show := func(ctx context.Context, a *api.Client) (api.DeadLetterDetail, error) {
+				return a.DeadLetter(ctx, args[0], args[1])
+			}
+			if !raw {
+				return do(c, cmd, show, letterText)
+			}
+			a, err := c.api()
 			if err != nil {
 				return err
 			}
-			var d api.DeadLetterDetail
-			if err := json.Unmarshal(out, &d); err != nil {
-				return fmt.Errorf("the service's answer: %w", err)
+			d, err := show(cmd.Context(), a)
+			if err == nil {
+				_, err = cmd.OutOrStdout().Write(d.Payload)
 			}
-			if raw {
-				_, err := cmd.OutOrStdout().Write(d.Payload)
-				return err
-			}
-			return c.show(cmd, out, func() (string, error) { return letterText(&d), nil })
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&raw, "payload", false, "write the payload's bytes and nothing else")
@@ -104,7 +90,7 @@ func newDeadShowCmd(c *client) *cobra.Command {
 }
 
 // letterText shows the payload by its size alone: terminals are read over shoulders.
-func letterText(d *api.DeadLetterDetail) string {
+func letterText(d api.DeadLetterDetail) string {
 	var accepted time.Time
 	if d.Accepted != nil {
 		accepted = *d.Accepted
@@ -135,7 +121,7 @@ func letterText(d *api.DeadLetterDetail) string {
 }
 
 func newDeadReplayCmd(c *client) *cobra.Command {
-	var s selection
+	var s api.Selection
 	detach := false
 	cmd := &cobra.Command{
 		Use:   "replay (--subscription ID | --tenant ID)",
@@ -148,17 +134,14 @@ func newDeadReplayCmd(c *client) *cobra.Command {
 			if s.Subscription == "" && s.Tenant == "" {
 				return usageError{errors.New("name a --subscription, or a --tenant")}
 			}
-			out, err := c.call(cmd.Context(), http.MethodPost, "/v1/replays", s)
-			if err != nil {
-				return err
-			}
+			start := func(ctx context.Context, a *api.Client) (api.Replay, error) { return a.StartReplay(ctx, s) }
 			if s.DryRun || detach {
-				return c.show(cmd, out, func() (string, error) { return replayText(out) })
+				return do(c, cmd, start, replayText)
 			}
-			return c.follow(cmd, out)
+			return do(c, cmd, followed(cmd, start), replayText)
 		},
 	}
-	s.flags(cmd)
+	selectionFlags(cmd, &s)
 	f := cmd.Flags()
 	f.StringVar(&s.Rate, "rate", "", "no faster than, such as 15/s")
 	f.BoolVar(&s.DryRun, "dry-run", false, "only count what would be replayed")
@@ -167,7 +150,7 @@ func newDeadReplayCmd(c *client) *cobra.Command {
 }
 
 func newDeadPurgeCmd(c *client) *cobra.Command {
-	var s selection
+	var s api.Selection
 	sure := false
 	cmd := &cobra.Command{
 		Use:   "purge (--subscription ID | --tenant ID) (--dry-run | --yes)",
@@ -180,66 +163,18 @@ func newDeadPurgeCmd(c *client) *cobra.Command {
 			case !sure && !s.DryRun:
 				return usageError{errors.New("this cannot be undone: add --yes, or --dry-run to count only")}
 			}
-			out, err := c.call(cmd.Context(), http.MethodPost, "/v1/dead/purge", s)
-			if err != nil {
-				return err
-			}
-			return c.show(cmd, out, func() (string, error) { return purgedText(out) })
+			return do(c, cmd, func(ctx context.Context, a *api.Client) (api.Purged, error) { return a.Purge(ctx, s) }, purgedText)
 		},
 	}
-	s.flags(cmd)
+	selectionFlags(cmd, &s)
 	cmd.Flags().BoolVar(&s.DryRun, "dry-run", false, "only count what would be purged")
 	cmd.Flags().BoolVar(&sure, "yes", false, "do it")
 	return cmd
 }
 
-func purgedText(out []byte) (string, error) {
-	var v struct {
-		Purged int
-		DryRun bool `json:"dry_run"`
+func purgedText(p api.Purged) string {
+	if p.DryRun {
+		return fmt.Sprintf("would purge %d", p.Purged)
 	}
-	if err := json.Unmarshal(out, &v); err != nil {
-		return "", err
-	}
-	if v.DryRun {
-		return fmt.Sprintf("would purge %d", v.Purged), nil
-	}
-	return fmt.Sprintf("purged %d", v.Purged), nil
-}
-
-// follow shows how far a replay is until it has ended; progress goes to the error output.
-func (c *client) follow(cmd *cobra.Command, out []byte) error {
-	begin := time.Now()
-	shown := ""
-	for {
-		var r replayed
-		if err := json.Unmarshal(out, &r); err != nil {
-			return fmt.Errorf("the service's answer: %w", err)
-		}
-		if r.State != "running" {
-			return c.show(cmd, out, func() (string, error) { return replayText(out) })
-		}
-		if line := r.progress(); line != shown {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s  %s\n", time.Since(begin).Round(time.Second), line)
-			shown = line
-		}
-		if err := wait(cmd.Context(), time.Second); err != nil {
-			return fmt.Errorf("%s goes on without us: %w", r.ID, err)
-		}
-		var err error
-		if out, err = c.call(cmd.Context(), http.MethodGet, "/v1/replays/"+r.ID, nil); err != nil {
-			return err
-		}
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return fmt.Sprintf("purged %d", p.Purged)
 }

@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	api "github.com/fairlane-dev/fairlane/client"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
@@ -196,41 +196,33 @@ func (x *exported) offline(ctx context.Context, dir string) error {
 
 // online asks a running service for its subscriptions and their ledgers.
 func (x *exported) online(ctx context.Context, c *client) error {
-	path := "/v1/subscriptions?limit=1000"
-	if x.tenant != "" {
-		path += "&tenant=" + url.QueryEscape(x.tenant)
-	}
-	items, err := c.pages(ctx, path)
+	a, err := c.api()
 	if err != nil {
 		return err
 	}
-	for _, item := range items {
-		var s struct{ ID, Tenant string }
-		if err := json.Unmarshal(item, &s); err != nil {
-			return fmt.Errorf("the service's answer: %w", err)
+	for s, err := range a.Subscriptions(ctx, x.tenant) {
+		if err == nil {
+			err = x.subscription(ctx, a, journal.Owner{Tenant: s.Tenant, Subscription: s.ID})
 		}
-		if err := x.subscription(ctx, c, journal.Owner{Tenant: s.Tenant, Subscription: s.ID}); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (x *exported) subscription(ctx context.Context, c *client, owner journal.Owner) error {
-	items, err := c.pages(ctx, "/v1/subscriptions/"+url.PathEscape(owner.Subscription)+"/deliveries?limit=500")
-	if err != nil {
-		return err
+func (x *exported) subscription(ctx context.Context, a *api.Client, owner journal.Owner) error {
+	var records []ledgerRecord
+	for d, err := range a.Deliveries(ctx, owner.Subscription) {
+		if err != nil {
+			return err
+		}
+		records = append(records, ledgerRecord{
+			Position: journal.Position(d.Position), Kind: d.Kind, Attempt: d.Attempt, At: d.At, took: time.Duration(d.TookMS * float64(time.Millisecond)),
+		})
 	}
-	for _, item := range slices.Backward(items) { // newest first
-		var r struct {
-			ledgerRecord
-			TookMS float64 `json:"took_ms"`
-		}
-		if err := json.Unmarshal(item, &r); err != nil {
-			return fmt.Errorf("the service's answer: %w", err)
-		}
-		r.took = time.Duration(r.TookMS * float64(time.Millisecond))
-		x.add(owner, &r.ledgerRecord)
+	for i := range slices.Backward(records) { // newest first
+		x.add(owner, &records[i])
 	}
 	return nil
 }

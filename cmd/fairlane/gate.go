@@ -125,7 +125,7 @@ func listen(addr string, h http.Handler) (*listener, error) {
 // admin serves figures.
 func (g *gate) admin() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(g.door.Collector())
+	registry.MustRegister(g.door.Collector(), storeCollector{g})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) {
@@ -134,4 +134,25 @@ func (g *gate) admin() http.Handler {
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") }) //nolint:errcheck // as above
 	return mux
+}
+
+// storeCollector exports what the store of quotas in force has counted since it was opened.
+type storeCollector struct{ g *gate }
+
+var storeDesc = prometheus.NewDesc("fairlane_gate_store_total", "Decisions that the shared store of quotas was asked for (asked); of them those made without it (away); calls that missed the deadline (late), of them recorded and let through (kept), recorded, refused and given back (returned); calls of which nobody can know whether they were recorded (doubt).", []string{"figure"}, nil)
+
+// Describe sends nothing: without a store there are no figures.
+func (c storeCollector) Describe(chan<- *prometheus.Desc) {}
+
+func (c storeCollector) Collect(out chan<- prometheus.Metric) {
+	store := c.g.store.Load()
+	if store == nil {
+		return
+	}
+	s := store.Stats()
+	for figure, n := range map[string]int64{
+		"asked": s.Asked, "away": s.Away, "late": s.Late, "kept": s.Kept, "returned": s.Returned, "doubt": s.Doubt,
+	} {
+		out <- prometheus.MustNewConstMetric(storeDesc, prometheus.CounterValue, float64(n), figure)
+	}
 }

@@ -19,14 +19,16 @@ import (
 
 // gate is a door and what its file says.
 type gate struct {
-	path  string
-	log   *slog.Logger
-	door  *httpadmit.Door
-	file  *policyfile.File
-	store *redisquota.Store // nil: none
-	stop  func()            // ends the fetching of keys
+	path string
+	log  *slog.Logger
+	door *httpadmit.Door
+	file *policyfile.File
+	stop func() // ends the fetching of keys
 
-	handler atomic.Pointer[http.Handler] // of the file in force
+	tokens *identity.Tokens // nil: none
+
+	store   atomic.Pointer[redisquota.Store] // nil: none
+	handler atomic.Pointer[http.Handler]     // of the file in force
 }
 
 // loaded is a file with all that it names, checked and not yet in force.
@@ -41,7 +43,7 @@ type loaded struct {
 // openGate reads the file and makes the gate.
 func openGate(ctx context.Context, path string, log *slog.Logger) (*gate, error) {
 	g := &gate{path: path, log: log, stop: func() {}}
-	l, err := g.load()
+	l, err := g.load(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +60,7 @@ func seed() uint64 {
 
 // reload reads everything anew; if any of it is wrong, nothing changes.
 func (g *gate) reload(ctx context.Context) {
-	l, err := g.load()
+	l, err := g.load(ctx)
 	if err != nil {
 		g.log.Error("reload refused, the old policies stay in force", "error", err.Error())
 		return
@@ -71,7 +73,7 @@ func (g *gate) reload(ctx context.Context) {
 }
 
 // load reads the file, and all that it names.
-func (g *gate) load() (*loaded, error) {
+func (g *gate) load(ctx context.Context) (*loaded, error) {
 	f, err := policyfile.Load(g.path, nil)
 	if err != nil {
 		return nil, err
@@ -87,6 +89,9 @@ func (g *gate) load() (*loaded, error) {
 		resolver.Sources = append(resolver.Sources, keys)
 	}
 	if err := l.loadTokens(resolver); err != nil {
+		return nil, err
+	}
+	if err := g.firstKeys(ctx, l); err != nil {
 		return nil, err
 	}
 	if l.store, err = g.storeFor(f.Redis); err != nil {
@@ -130,13 +135,31 @@ func (l *loaded) loadTokens(r *identity.Resolver) error {
 	return nil
 }
 
+// firstKeys gives the tokens of a reload keys to begin with: those that are held, if the address is the
+// same, else what a new one says now. At the start there are none.
+func (g *gate) firstKeys(ctx context.Context, l *loaded) error {
+	switch {
+	case l.fetch == nil || g.file == nil:
+		return nil
+	case g.file.Identity.JWKS == l.file.Identity.JWKS:
+		l.tokens.SetKeys(g.tokens.Keys())
+		return nil
+	}
+	set, err := l.fetch.Fetch(ctx)
+	if err != nil {
+		return fmt.Errorf("keys of tokens: %w", err)
+	}
+	l.tokens.SetKeys(set)
+	return nil
+}
+
 // storeFor returns the store in force if its settings are the same, else a new one.
 func (g *gate) storeFor(r policyfile.Redis) (*redisquota.Store, error) {
 	switch {
 	case r.URL == "":
 		return nil, nil
-	case g.store != nil && r == g.file.Redis:
-		return g.store, nil
+	case g.store.Load() != nil && r == g.file.Redis:
+		return g.store.Load(), nil
 	}
 	return redisquota.Open(redisquota.Config{URL: r.URL, Prefix: r.Prefix, Deadline: r.Deadline, Replicas: r.Replicas})
 }
@@ -146,14 +169,14 @@ func (g *gate) commit(ctx context.Context, l *loaded) {
 	for _, w := range l.file.Warnings {
 		g.log.Warn("policies", "warning", w.Error())
 	}
-	old := g.store
-	g.file, g.store = l.file, l.store
+	old := g.store.Swap(l.store)
+	g.file, g.tokens = l.file, l.tokens
 	g.door.Reload(l.settings)
 	h := g.routes()
 	g.handler.Store(&h)
 	g.stop()
 	g.stop = startFetch(ctx, l, g.log)
-	if old != nil && old != g.store {
+	if old != nil && old != l.store {
 		old.Close()
 	}
 }
@@ -175,8 +198,8 @@ func startFetch(ctx context.Context, l *loaded, log *slog.Logger) (stop func()) 
 
 func (g *gate) close() {
 	g.stop()
-	if g.store != nil {
-		g.store.Close()
+	if s := g.store.Load(); s != nil {
+		s.Close()
 	}
 }
 

@@ -78,6 +78,7 @@ func newRoot() *cobra.Command {
 		newImportCmd(),
 		newDeadCmd(),
 		newReplayCmd(),
+		newTriggerCmd(),
 		newCheckConfigCmd(),
 		newVersionCmd(),
 		newDemoCmd(),

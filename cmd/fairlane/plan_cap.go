@@ -2,14 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	api "github.com/fairlane-dev/fairlane/client"
 	"github.com/fairlane-dev/fairlane/limit"
 	"github.com/fairlane-dev/fairlane/plan"
 	"github.com/fairlane-dev/fairlane/sim/picture"
@@ -121,16 +122,10 @@ func lanesAnswer(ctx context.Context, c *client, watch time.Duration, in plan.Ca
 	}, nil
 }
 
-func readLanes(ctx context.Context, c *client) (lanes []lane, err error) {
-	items, err := c.pages(ctx, "/v1/lanes?limit=1000")
-	for _, item := range items {
-		var l lane
-		if err := json.Unmarshal(item, &l); err != nil {
-			return nil, fmt.Errorf("the service's answer: %w", err)
-		}
-		lanes = append(lanes, l)
-	}
-	return lanes, err
+func readLanes(ctx context.Context, c *client) ([]lane, error) {
+	return collected(ctx, c, func(ctx context.Context, a *api.Client) iter.Seq2[lane, error] {
+		return api.List[lane](ctx, a, "/v1/lanes", nil)
+	})
 }
 
 // recommend applies Little's law to what passes the lane's contract. Where nothing has succeeded

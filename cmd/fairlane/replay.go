@@ -1,10 +1,11 @@
 package main
 
 import (
-	"encoding/json"
+	"cmp"
+	"context"
 	"fmt"
-	"net/http"
-	"net/url"
+	"iter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,16 +18,13 @@ func newReplayCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	c.flags(cmd)
 	cmd.AddCommand(newReplayListCmd(c), newReplayShowCmd(c),
-		newReplayActCmd(c, "cancel", "Cancel a replay: what it has not taken stays dead"),
-		newReplayActCmd(c, "resume", "Let a cancelled replay go on"))
+		newReplayActCmd(c, "cancel", "Cancel a replay: what it has not taken stays dead", (*api.Client).CancelReplay),
+		newReplayActCmd(c, "resume", "Let a cancelled replay go on", (*api.Client).ResumeReplay))
 	return cmd
 }
 
-// replayed is a replay of the API.
-type replayed struct{ api.Replay }
-
-// progress is one line of how far it is.
-func (r *replayed) progress() string {
+// progress is one line of how far a replay is.
+func progress(r *api.Replay) string {
 	line := fmt.Sprintf("%d of %d delivered, %d died again, %d on their way, %d skipped, %d left", r.Delivered, r.Selected, r.DiedAgain, r.Waiting, r.Skipped, r.Left)
 	if r.Blocked != "" {
 		line += ", held back: " + r.Blocked
@@ -34,15 +32,11 @@ func (r *replayed) progress() string {
 	return line
 }
 
-func replayText(out []byte) (string, error) {
-	var r replayed
-	if err := json.Unmarshal(out, &r); err != nil {
-		return "", err
-	}
+func replayText(r api.Replay) string {
 	if r.DryRun {
-		return fmt.Sprintf("would replay %d", r.Selected), nil
+		return fmt.Sprintf("would replay %d", r.Selected)
 	}
-	return fmt.Sprintf("%s %s: %s", r.ID, r.State, r.progress()), nil
+	return fmt.Sprintf("%s %s: %s", r.ID, r.State, progress(&r))
 }
 
 func newReplayListCmd(c *client) *cobra.Command {
@@ -52,24 +46,21 @@ func newReplayListCmd(c *client) *cobra.Command {
 		Short: "List replays",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path := "/v1/replays?limit=1000"
-			if tenant != "" {
-				path += "&tenant=" + url.QueryEscape(tenant)
-			}
-			return c.list(cmd, path, "ID\tTENANT\tSUBSCRIPTION\tSTATE\tDELIVERED\tDIED AGAIN\tWAITING\tLEFT\tOF", func(item json.RawMessage) ([]string, error) {
-				var r replayed
-				err := json.Unmarshal(item, &r)
-				sub := r.Subscription
-				if sub == "" {
-					sub = "(all)"
-				}
-				return []string{r.ID, r.Tenant, sub, r.State, fmt.Sprint(r.Delivered), fmt.Sprint(r.DiedAgain), fmt.Sprint(r.Waiting), fmt.Sprint(r.Left), fmt.Sprint(r.Selected)}, err
-			})
+			return listed(c, cmd, func(ctx context.Context, a *api.Client) iter.Seq2[api.Replay, error] { return a.Replays(ctx, tenant) },
+				"ID\tTENANT\tSUBSCRIPTION\tSTATE\tDELIVERED\tDIED AGAIN\tWAITING\tLEFT\tOF", replayRow)
 		},
 	}
 	cmd.Flags().StringVar(&tenant, "tenant", "", "of this tenant only")
 	return cmd
 }
+
+func replayRow(r api.Replay) []string {
+	return []string{r.ID, r.Tenant, cmp.Or(r.Subscription, "(all)"), r.State, fmt.Sprint(r.Delivered), fmt.Sprint(r.DiedAgain),
+		fmt.Sprint(r.Waiting), fmt.Sprint(r.Left), fmt.Sprint(r.Selected)}
+}
+
+// replayCall is a call that answers with a replay.
+type replayCall = func(context.Context, *api.Client) (api.Replay, error)
 
 func newReplayShowCmd(c *client) *cobra.Command {
 	follow := false
@@ -78,31 +69,55 @@ func newReplayShowCmd(c *client) *cobra.Command {
 		Short: "Show how far a replay is",
 		Args:  exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.call(cmd.Context(), http.MethodGet, "/v1/replays/"+url.PathEscape(args[0]), nil)
-			if err != nil {
-				return err
-			}
+			show := func(ctx context.Context, a *api.Client) (api.Replay, error) { return a.Replay(ctx, args[0]) }
 			if follow {
-				return c.follow(cmd, out)
+				show = followed(cmd, show)
 			}
-			return c.show(cmd, out, func() (string, error) { return replayText(out) })
+			return do(c, cmd, show, replayText)
 		},
 	}
 	cmd.Flags().BoolVar(&follow, "follow", false, "until it has ended")
 	return cmd
 }
 
-func newReplayActCmd(c *client, act, short string) *cobra.Command {
+func newReplayActCmd(c *client, act, short string, call func(*api.Client, context.Context, string) (api.Replay, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   act + " ID",
 		Short: short,
 		Args:  exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.call(cmd.Context(), http.MethodPost, "/v1/replays/"+url.PathEscape(args[0])+"/"+act, nil)
-			if err != nil {
-				return err
-			}
-			return c.show(cmd, out, func() (string, error) { return replayText(out) })
+			return do(c, cmd, func(ctx context.Context, a *api.Client) (api.Replay, error) { return call(a, ctx, args[0]) }, replayText)
 		},
+	}
+}
+
+// followed is call, whose replay it shows until that has ended; progress goes to the error output.
+func followed(cmd *cobra.Command, call replayCall) replayCall {
+	return func(ctx context.Context, a *api.Client) (api.Replay, error) {
+		begin := time.Now()
+		shown := ""
+		r, err := call(ctx, a)
+		for err == nil && r.State == "running" {
+			if line := progress(&r); line != shown {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s  %s\n", time.Since(begin).Round(time.Second), line)
+				shown = line
+			}
+			if err := wait(ctx, time.Second); err != nil {
+				return r, fmt.Errorf("%s goes on without us: %w", r.ID, err)
+			}
+			r, err = a.Replay(ctx, r.ID)
+		}
+		return r, err
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -125,21 +125,16 @@ func headerMap(flags []string) (map[string]string, error) {
 }
 
 func newSubscriptionRotateCmd(c *client) *cobra.Command {
-	var in struct {
-		Kind    string `json:"kind,omitempty"`
-		Overlap string `json:"overlap,omitempty"`
-	}
+	var in api.Rotation
 	cmd := &cobra.Command{
 		Use:     "rotate ID",
 		Short:   "Make a new signing secret; the old ones sign beside it until the overlap ends",
 		Example: "  fairlane subscription rotate sub_yoklpns7ygelr7jonaor --overlap 48h",
 		Args:    exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.call(cmd.Context(), http.MethodPost, "/v1/subscriptions/"+url.PathEscape(args[0])+"/rotate", in)
-			if err != nil {
-				return err
-			}
-			return c.show(cmd, out, func() (string, error) { return rotatedText(out) })
+			return do(c, cmd, func(ctx context.Context, a *api.Client) (api.Subscription, error) {
+				return a.RotateSecret(ctx, args[0], in)
+			}, rotatedText)
 		},
 	}
 	cmd.Flags().StringVar(&in.Kind, "kind", "", "v1, a shared secret, or v1a, a key pair; v1 if absent")
@@ -147,15 +142,7 @@ func newSubscriptionRotateCmd(c *client) *cobra.Command {
 	return cmd
 }
 
-func rotatedText(out []byte) (string, error) {
-	var s struct {
-		ID, Secret string
-		PublicKeys []string `json:"public_keys"`
-		Until      string   `json:"overlap_until"`
-	}
-	if err := json.Unmarshal(out, &s); err != nil {
-		return "", err
-	}
+func rotatedText(s api.Subscription) string {
 	text := "rotated " + s.ID
 	if s.Secret != "" {
 		text += "\nsecret  " + s.Secret + "  (not shown again)"
@@ -163,8 +150,8 @@ func rotatedText(out []byte) (string, error) {
 	for _, k := range s.PublicKeys {
 		text += "\npublic  " + k
 	}
-	if s.Until != "" {
-		text += "\noverlap until " + s.Until
+	if s.OverlapUntil != nil {
+		text += "\noverlap until " + s.OverlapUntil.Format(time.RFC3339)
 	}
-	return text, nil
+	return text
 }

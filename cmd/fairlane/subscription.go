@@ -18,7 +18,7 @@ func newSubscriptionCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	c.flags(cmd)
 	cmd.AddCommand(newSubscriptionCreateCmd(c), newSubscriptionListCmd(c), newSubscriptionRemoveCmd(c),
-		newSubscriptionPauseCmd(c), newSubscriptionResumeCmd(c), newSubscriptionRotateCmd(c))
+		newSubscriptionPauseCmd(c), newSubscriptionResumeCmd(c), newSubscriptionRotateCmd(c), newSubscriptionTestCmd(c))
 	return cmd
 }
 

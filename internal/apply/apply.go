@@ -1,4 +1,4 @@
-// Package apply reads the files of `fairlane apply`: tenants and subscriptions in YAML. It knows the form of the
+// Package apply reads the files of `fairlane apply`: tiers, tenants and subscriptions in YAML. It knows the form of the
 // files and what may stand for a secret; the rules of the objects are the service's, and what the service says
 // of a field is given its place in the files (Set.Problem).
 package apply
@@ -23,6 +23,7 @@ const MaxFile = 16 << 20
 
 // Kinds of objects: the top-level keys of a file, and the fields of the request.
 const (
+	Tiers         = "tiers"
 	Tenants       = "tenants"
 	Subscriptions = "subscriptions"
 )
@@ -30,7 +31,7 @@ const (
 // Set is what the files say, by kind, in the order in which it stands there.
 type Set struct{ objects map[string][]object }
 
-// object is one tenant or subscription.
+// object is one tier, tenant or subscription.
 type object struct {
 	fields map[string]any // secrets in clear
 	file   string
@@ -56,7 +57,7 @@ func (s *Set) Secret(i int) bool {
 	return ok
 }
 
-var indexed = regexp.MustCompile(`\A(tenants|subscriptions)\[(\d+)\]\.?(.*)\z`)
+var indexed = regexp.MustCompile(`\A(tiers|tenants|subscriptions)\[(\d+)\]\.?(.*)\z`)
 
 // Problem gives what the service says of a field, such as "tenants[3].tier", its place in the files.
 func (s *Set) Problem(field, rule string) strictyaml.Problem {
@@ -91,6 +92,9 @@ func (o *object) place(field string) strictyaml.Place {
 // name is what a person calls the object by.
 func (o *object) name() string {
 	id, _ := o.fields["id"].(string)
+	if id == "" {
+		id, _ = o.fields["name"].(string) // a tier's
+	}
 	if tenant, _ := o.fields["tenant"].(string); tenant != "" {
 		name, _ := o.fields["name"].(string)
 		id = tenant + "/" + name
@@ -161,7 +165,7 @@ func yamlFiles(dir string) (files []string, err error) {
 
 // twice finds objects that stand in the files more than once.
 func (s *Set) twice() (problems strictyaml.Problems) {
-	for _, kind := range []string{Tenants, Subscriptions} {
+	for _, kind := range []string{Tiers, Tenants, Subscriptions} {
 		seen := map[string]*object{}
 		for i := range s.objects[kind] {
 			o := &s.objects[kind][i]

@@ -82,9 +82,9 @@ func TestProblemsOfTheServiceGetTheirPlace(t *testing.T) {
 func TestWrongFilesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"syntax":       {"tenants: [", "x.yaml:1:10: is not valid YAML"},
-		"list":         {"- id: acme", "x.yaml:1:1: must be a mapping with tenants, subscriptions, or both"},
-		"unknown":      {"tenant: []", "x.yaml:1:1: tenant: is unknown; known here: tenants, subscriptions"},
-		"tiers":        {"tiers: []", "x.yaml:1:1: tiers: are read from the service's configuration"},
+		"list":         {"- id: acme", "x.yaml:1:1: must be a mapping with tiers, tenants or subscriptions"},
+		"unknown":      {"tenant: []", "x.yaml:1:1: tenant: is unknown; known here: tiers, tenants, subscriptions"},
+		"tier twice":   {"tiers:\n- {name: a}\n- {name: a, cap: 2}", `x.yaml:3:4: tier "a": must stand once; it stands in `},
 		"no list":      {"tenants: {id: acme}", "x.yaml:1:10: tenants: must be a list"},
 		"no mapping":   {"tenants: [acme]", "x.yaml:1:11: tenants: must be a list of mappings"},
 		"kind twice":   {"tenants: []\ntenants: []", "x.yaml:2:1: tenants: must stand once in a document"},

@@ -46,7 +46,7 @@ func reason(err error) string {
 // document is a mapping of kinds to lists of objects.
 func (r *reader) document(n ast.Node) {
 	if !strictyaml.IsMapping(n) {
-		r.Problem(n, "", "must be a mapping with tenants, subscriptions, or both")
+		r.Problem(n, "", "must be a mapping with tiers, tenants or subscriptions")
 		return
 	}
 	var seen []string
@@ -55,12 +55,10 @@ func (r *reader) document(n ast.Node) {
 		switch {
 		case slices.Contains(seen, kind):
 			r.Problem(kv.Key, kind, "must stand once in a document")
-		case kind == Tenants || kind == Subscriptions:
+		case kind == Tiers || kind == Tenants || kind == Subscriptions:
 			r.list(kind, kv.Value)
-		case kind == "tiers":
-			r.Problem(kv.Key, kind, "are read from the service's configuration, and changed there")
 		default:
-			r.Problem(kv.Key, kind, "is unknown; known here: tenants, subscriptions")
+			r.Problem(kv.Key, kind, "is unknown; known here: tiers, tenants, subscriptions")
 		}
 		seen = append(seen, kind)
 	}

@@ -99,6 +99,8 @@ type Tier struct {
 	Backlog int64 // bytes a tenant may have parked and dead
 	CapAuto CapAuto
 	Inbound Inbound
+
+	Subscriptions int64 // that a tenant may have
 }
 
 // CapAuto bounds the caps that the service sets by itself. Max 0: it does not.
@@ -179,7 +181,7 @@ func Default() *Config {
 }
 
 func defaultTier() *Tier {
-	return &Tier{Weight: 1, Rate: "unlimited", Cap: 16, Backlog: 2 << 30}
+	return &Tier{Weight: 1, Rate: "unlimited", Cap: 16, Backlog: 2 << 30, Subscriptions: 1000}
 }
 
 // Secret is a value from the environment. Its zero value is "not set".

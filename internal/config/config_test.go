@@ -44,7 +44,7 @@ delivery:
   network: {allow: [127.0.0.1, 10.0.0.0/8, "fd00::/8"], proxy: ""}
 tiers:
   default: {weight: 2, rate: unlimited, cap: 8, backlog: 1GiB}
-  pro: {weight: 3, rate: 100/s, burst: 500, cap: 32, backlog: 20GiB, inbound: {rate: 20/s, burst: 60, share: 6}}
+  pro: {weight: 3, rate: 100/s, burst: 500, cap: 32, backlog: 20GiB, inbound: {rate: 20/s, burst: 60, share: 6}, subscriptions: 5000}
   slow: {rate: 5/m}
   off:
     rate: 0
@@ -69,10 +69,10 @@ func TestTheSampleIsRead(t *testing.T) {
 			Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 		},
 		Tiers: map[string]*Tier{
-			"default": {Weight: 2, Rate: "unlimited", Cap: 8, Backlog: 1 << 30},
-			"pro":     {Weight: 3, Rate: "100/s", Burst: 500, Cap: 32, Backlog: 20 << 30, Inbound: Inbound{"20/s", 60, 6}},
-			"slow":    {Weight: 1, Rate: "5/m", Burst: 1, Cap: 16, Backlog: 2 << 30},
-			"off":     {Weight: 1, Rate: "0", Cap: 16, Backlog: 2 << 30},
+			"default": {Weight: 2, Rate: "unlimited", Cap: 8, Backlog: 1 << 30, Subscriptions: 1000},
+			"pro":     {Weight: 3, Rate: "100/s", Burst: 500, Cap: 32, Backlog: 20 << 30, Inbound: Inbound{"20/s", 60, 6}, Subscriptions: 5000},
+			"slow":    {Weight: 1, Rate: "5/m", Burst: 1, Cap: 16, Backlog: 2 << 30, Subscriptions: 1000},
+			"off":     {Weight: 1, Rate: "0", Cap: 16, Backlog: 2 << 30, Subscriptions: 1000},
 		},
 	}
 	if !reflect.DeepEqual(c, want) {
@@ -180,6 +180,7 @@ func TestEveryMistakeIsRefusedWithLineFieldAndRule(t *testing.T) {
 		{"tiers: {default: {rate: 1/s, burst: 0}}", "1", "tiers.default.burst", "from 1"},
 		{"tiers: {default: {rate: 1/366d, burst: 1000000000}}", "1", "tiers.default.rate", "does not fit its burst"},
 		{"tiers: {default: {cap: 1.5}}", "1", "tiers.default.cap", "whole number"},
+		{"tiers: {default: {subscriptions: 0}}", "1", "tiers.default.subscriptions", "from 1 to 1000000"},
 		{"tiers: {default: {weight: 0}}", "1", "tiers.default.weight", "from 1 to 1000"},
 		{"tiers: {default: {inbound: {burst: 5}}}", "1", "tiers.default.inbound.burst", "needs inbound.rate"},
 		{"tiers: {Pro: {weight: 1}}", "1", "tiers.Pro", "must be named by"},

@@ -99,6 +99,7 @@ func tierFields(name string, t *Tier) []field {
 		optional(whole(at+"cap_auto.min", "the service sets caps by what it measures, for subscriptions without one of their own: from this", 1, 100_000, ref(&t.CapAuto.Min))),
 		optional(whole(at+"cap_auto.max", "to this; not at all if absent", 1, 100_000, ref(&t.CapAuto.Max))),
 		size(at+"backlog", "payload bytes a tenant may have parked and dead", 1<<20, 64<<40, &t.Backlog),
+		whole(at+"subscriptions", "that a tenant may have; ten times as many may it make in its life", 1, 1_000_000, ref(&t.Subscriptions)),
 		rate(at+"inbound.rate", "triggers that a tenant may post with its own keys", &in.Rate),
 		optional(whole(at+"inbound.burst", "at once", 1, 1e9, ref(&in.Burst))),
 		optional(whole(at+"inbound.share", "posts for a tenant that are handed to the log at once, before others' turns; of 64 in all", 1, 100_000, ref(&in.Share))),

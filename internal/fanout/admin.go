@@ -50,27 +50,23 @@ func (f *Fanout) DeleteTenant(ctx context.Context, id string) error {
 	return f.applyTenant(stored)
 }
 
-func (f *Fanout) liveLanes(tenant string) (n int) {
+func (f *Fanout) liveLanes(tenant string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if tn := f.index.tenants[tenant]; tn != nil {
-		for _, l := range tn.lanes {
-			if !l.removed {
-				n++
-			}
-		}
+		return tn.live()
 	}
-	return n
+	return 0
 }
 
 // PutSubscription creates (ID "") or edits a subscription, and returns when the change is durable
 // and in force. Limits, pause and URL take effect at once, topics from a position on.
 func (f *Fanout) PutSubscription(ctx context.Context, s journal.Subscription) (journal.Subscription, error) {
+	f.admin.Lock()
+	defer f.admin.Unlock()
 	if err := f.checkSubscription(s); err != nil {
 		return s, err
 	}
-	f.admin.Lock()
-	defer f.admin.Unlock()
 	if s.ID != "" {
 		if old, ok := f.journal.Registry().Subscription(s.ID); !ok || old.Deleted {
 			return s, fmt.Errorf("%w: subscription %q", ErrNotFound, s.ID)
@@ -101,15 +97,19 @@ func (f *Fanout) CheckTenant(t journal.Tenant) error {
 	return f.journal.Registry().CheckTenant(t)
 }
 
-// CheckSubscription returns what PutSubscription would refuse of s in a tenant of a tier, which may not exist
-// yet, once siblings others share its lane. It stores nothing.
-func (f *Fanout) CheckSubscription(s journal.Subscription, tier string, siblings int) error {
-	if err := checkGroup(siblings); err != nil {
-		return err
-	}
+// CheckSubscription returns what PutSubscription would refuse of s in a tenant of tier t, neither of which may exist
+// yet, once it has b beside it. It stores nothing.
+func (f *Fanout) CheckSubscription(s journal.Subscription, t Tier, b Beside) error {
 	f.mu.Lock()
+	in := &tenant{tier: t.complete()}
+	if tn := f.index.tenants[s.Tenant]; tn != nil {
+		b.Hosts += tn.hosts
+	}
 	var p engine.Profile
-	err := contract(&p, &tenant{tier: f.tier(tier)}, &s)
+	err := f.checkBeside(&s, in.tier.Subscriptions, b)
+	if err == nil {
+		err = contract(&p, in, &s)
+	}
 	if err == nil {
 		_, _, err = f.shape(&s)
 	}
@@ -120,7 +120,7 @@ func (f *Fanout) CheckSubscription(s journal.Subscription, tier string, siblings
 	return f.journal.Registry().CheckSubscription(s)
 }
 
-// checkSubscription refuses what the engine would refuse, before anything is stored.
+// checkSubscription refuses what the engine would refuse, and one too many, before anything is stored.
 func (f *Fanout) checkSubscription(s journal.Subscription) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,10 +128,9 @@ func (f *Fanout) checkSubscription(s journal.Subscription) error {
 	if tn == nil || tn.Deleted {
 		return fmt.Errorf("%w: tenant: %q does not exist", ErrInvalid, s.Tenant)
 	}
-	if s.ID == "" {
-		if err := checkGroup(len(f.index.members(&s))); err != nil {
-			return err
-		}
+	b := Beside{Lane: len(f.index.members(&s)), Live: tn.live(), Ever: len(tn.lanes), Hosts: tn.hosts}
+	if err := f.checkBeside(&s, tn.tier.Subscriptions, b); err != nil {
+		return err
 	}
 	if _, err := f.profile(tn, s); err != nil {
 		return err

@@ -29,6 +29,8 @@ type Tier struct {
 	Backlog int64  // bytes a tenant may have parked and dead; 0 means 2 GiB
 	CapAuto CapAuto
 	Inbound Inbound
+
+	Subscriptions int // that a tenant may have; 0 means 1,000
 }
 
 // Inbound is what a tenant of a tier may post. The fan-out does not look at it.
@@ -42,6 +44,8 @@ type Inbound struct {
 const (
 	DefaultCap     = 16
 	DefaultBacklog = 2 << 30
+
+	DefaultSubscriptions = 1000
 )
 
 // Options of Start.

@@ -23,7 +23,9 @@ func (f *Fanout) janitorLoop() {
 		case <-f.ctx.Done():
 			return
 		case <-checkpoint.C:
-			f.checkpoint()
+			if f.checkpoint() {
+				f.keepSizes(f.ctx)
+			}
 		case <-expiry.C:
 			f.expireOld()
 			f.adaptCaps()
@@ -56,15 +58,16 @@ func (f *Fanout) expireOld() {
 	f.purgeOld(f.clock.ms(f.clock.now() - dead))
 }
 
-// checkpoint writes the whole state, and lets the log be trimmed below what it needs.
-func (f *Fanout) checkpoint() {
+// checkpoint writes the whole state, and lets the log be trimmed below what it needs. It reports whether there was
+// anything new.
+func (f *Fanout) checkpoint() bool {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if !f.dirty || f.decided != nil {
-		f.mu.Unlock()
-		return
+		return false
 	}
 	f.checkpointLocked(false)
-	f.mu.Unlock()
+	return true
 }
 
 // checkpointLocked hands a picture of one instant to the journal, which stores it in order with the

@@ -32,8 +32,9 @@ func (d *Fate) Settled() bool {
 	return false
 }
 
-// Completion says what became of a trigger, by its id or its position in digits. Errors: those of Resend.
-func (f *Fanout) Completion(ctx context.Context, trigger string) (c Completion, err error) {
+// Completion says what became of a trigger, by its id or its position in digits. To a tenant, where one is named, a
+// trigger is not there that it may not see: that is known before the ledger is read. Errors: those of Resend.
+func (f *Fanout) Completion(ctx context.Context, trigger, tenant string) (c Completion, err error) {
 	p, known := f.position(trigger)
 	if !known || p.Held() {
 		return c, fmt.Errorf("%w: trigger %q", ErrNotFound, trigger)
@@ -41,8 +42,9 @@ func (f *Fanout) Completion(ctx context.Context, trigger string) (c Completion, 
 	if c.Trigger, err = f.journal.Load(ctx, p); err != nil {
 		return c, err
 	}
-	if c.Trigger.ID != trigger && trigger != fmt.Sprint(uint64(p)) {
-		return c, fmt.Errorf("%w: trigger %q", ErrNotFound, trigger)
+	named := c.Trigger.ID == trigger || trigger == fmt.Sprint(uint64(p))
+	if !named || tenant != "" && !f.shown(c.Trigger, tenant) {
+		return Completion{}, fmt.Errorf("%w: trigger %q", ErrNotFound, trigger)
 	}
 	if err := f.journal.WaitFlushed(ctx, f.journal.Record()); err != nil {
 		return c, err
@@ -66,4 +68,12 @@ func (f *Fanout) Completion(ctx context.Context, trigger string) (c Completion, 
 		c.Fates = append(c.Fates, Fate{Subscription: l.subID, Tenant: l.tenant.name, Record: last[l.id]})
 	}
 	return c, nil
+}
+
+// shown reports whether a tenant may see a trigger: one addressed to it, or a broadcast on a topic that it is granted.
+func (f *Fanout) shown(t *journal.Trigger, tenant string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	tn := f.index.tenants[tenant]
+	return slices.Contains(t.Audience.Tenants, tenant) || t.Audience.Broadcast && tn != nil && tn.granted(t)
 }

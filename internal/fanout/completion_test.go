@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func TestCompletionIsDerivedFromTheLedger(t *testing.T) {
 		var c Completion
 		var err error
 		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); <-time.After(time.Millisecond) {
-			if c, err = b.Completion(t.Context(), receipt.ID); err != nil {
+			if c, err = b.Completion(t.Context(), receipt.ID, ""); err != nil {
 				t.Fatal(err)
 			}
 			if same(c.Fates, want) {
@@ -52,8 +53,40 @@ func TestCompletionIsDerivedFromTheLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	fates("after a delete", true, map[string]journal.Kind{good: journal.Delivered, bad: journal.Delivered, waits: journal.Cancelled})
-	if _, err := b.Completion(t.Context(), "msg_pnothing"); !errors.Is(err, ErrNotFound) {
+	if _, err := b.Completion(t.Context(), "msg_pnothing", ""); !errors.Is(err, ErrNotFound) {
 		t.Errorf("of nothing: %v", err)
+	}
+}
+
+// Whether a tenant may see a trigger is known before the ledger is read, or waited for: another's costs what one that
+// never was costs. Here nothing can be read any more but what is in memory.
+func TestCompletionAsksFirstWhoMaySee(t *testing.T) {
+	b := start(t, nil)
+	for id, topics := range map[string]string{"acme": "t.>", "gamma": "other.>"} {
+		if _, err := b.PutTenant(t.Context(), journal.Tenant{ID: id, Grants: []journal.Grant{{Topics: []string{topics}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sub := b.subscribe("acme", "hook", journal.Limits{})
+	own := b.post(1, "acme")[0]
+	all, err := b.j.Append(t.Context(), &journal.Trigger{Audience: journal.Audience{Broadcast: true}, Topic: "t.x", Accepted: time.Now(), Payload: []byte("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.until(sub, "delivery", delivered(2))
+	for _, id := range []string{own.ID, all.ID} { // read, and in memory from now on
+		if c, err := b.Completion(t.Context(), id, "acme"); err != nil || len(c.Fates) != 1 {
+			t.Fatalf("%+v, %v", c, err)
+		}
+	}
+	b.close()
+	for _, id := range []string{own.ID, fmt.Sprint(uint64(own.Position)), all.ID, "msg_pnothing"} {
+		if c, err := b.Completion(t.Context(), id, "gamma"); !errors.Is(err, ErrNotFound) || c.Trigger != nil {
+			t.Errorf("another's %s: %+v, %v", id, c, err)
+		}
+	}
+	if _, err := b.Completion(t.Context(), own.ID, "acme"); err == nil || errors.Is(err, ErrNotFound) {
+		t.Errorf("its own, from a log that is closed: %v", err)
 	}
 }
 

@@ -42,10 +42,11 @@ type Fanout struct {
 	readErr  atomic.Pointer[error]
 	rendered renderings
 
-	clocks agreement // the janitor's
+	clocks agreement        // the janitor's, as those below
+	aged   journal.Position // what was there an hour before agedAt lies below it
+	agedAt time.Duration    // 0: never asked
 
 	admin sync.Mutex // serialises changes of the registry with their application
-	turn  sync.Mutex // serialises changes of replays
 
 	mu      sync.Mutex // all below
 	engine  decider
@@ -67,6 +68,7 @@ type Fanout struct {
 	dirty   bool             // something changed since the last checkpoint
 
 	jobs      map[uint32]*job // replays that have not ended
+	beginning map[string]int  // replays that are about to run, by tenant
 	replaying []*lane         // with a replay
 }
 
@@ -99,6 +101,7 @@ func Start(ctx context.Context, o Options) (*Fanout, error) {
 		f.cancel()
 		return nil, err
 	}
+	f.restoreSizes(ctx)
 	if err := o.Journal.KeepHeld(ctx, func(seq uint64) bool { return f.held[seq] > 0 }); err != nil {
 		f.cancel()
 		return nil, fmt.Errorf("fanout: held deliveries: %w", err)
@@ -136,7 +139,7 @@ func newFanout(o Options) *Fanout {
 	f := &Fanout{
 		opts: o, journal: o.Journal, log: o.Logger, clock: newAnchor(),
 		nudge: make(chan struct{}, 1), moved: make(chan struct{}, 1),
-		open: map[*attempt]struct{}{}, held: map[uint64]int{}, jobs: map[uint32]*job{},
+		open: map[*attempt]struct{}{}, held: map[uint64]int{}, jobs: map[uint32]*job{}, beginning: map[string]int{},
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.sending, f.cut = context.WithCancel(context.Background())
@@ -162,6 +165,7 @@ func (f *Fanout) Stop(ctx context.Context) error {
 	if err := f.journal.WaitFlushed(flush, mark); err != nil {
 		return fmt.Errorf("fanout: last checkpoint: %w", err)
 	}
+	f.keepSizes(flush)
 	return nil
 }
 
@@ -303,9 +307,6 @@ func (f *Fanout) restoreBacklog(l *lane, kept *journal.LaneState, open []journal
 		}
 	}
 }
-
-// restoredBytes is what a delivery counts against the quota after a restart, when nobody knows its size.
-const restoredBytes = 1024
 
 func (f *Fanout) restoredRef(w journal.Ref) ref {
 	flags := uint64(flagRecorded)

@@ -1,7 +1,6 @@
 package fanout
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/fairlane-dev/fairlane/engine"
@@ -11,8 +10,6 @@ import (
 
 // Subscriptions of one tenant that name the same lane share its contract: rate, burst and cap together. Of what
 // they and their tier say the strictest holds, for all of them: no contract is exceeded, whoever says it.
-
-const groupMost = 64 // subscriptions of one lane
 
 // groupName names a lane: names are the tenant's own.
 type groupName struct{ tenant, lane string }
@@ -108,14 +105,6 @@ func (f *Fanout) regroup(tn *tenant, s *journal.Subscription) error {
 		}
 		l.rate, l.cap = p.Rate, p.Cap
 		l.dress = f.dressed(&l.sub, p.Rate, l.dress)
-	}
-	return nil
-}
-
-// checkGroup refuses one more subscription of a lane than may share it.
-func checkGroup(others int) error {
-	if others >= groupMost {
-		return fmt.Errorf("%w: lane: at most %d subscriptions may share one", ErrInvalid, groupMost)
 	}
 	return nil
 }

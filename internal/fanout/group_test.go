@@ -117,7 +117,8 @@ func TestALaneIsOfItsTenantAndBounded(t *testing.T) {
 	}
 	s := journal.Subscription{Tenant: "acme", URL: url("more"), Group: "internal", Secrets: [][]byte{make([]byte, 24)}}
 	s.SetMatching([]string{"t.>"}, nil)
-	if _, err := b.PutSubscription(context.Background(), s); !errors.Is(err, ErrInvalid) {
+	var wrong *journal.FieldError
+	if _, err := b.PutSubscription(context.Background(), s); !errors.As(err, &wrong) || wrong.Field != "lane" {
 		t.Errorf("one more than may share: %v", err)
 	}
 	s.Tenant = "other" // another lane, of the same name

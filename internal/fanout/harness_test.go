@@ -80,6 +80,8 @@ type bench struct {
 	j    *journal.Journal
 	to   *endpoints
 	opts Options
+
+	cache int64 // of packs; 0: the journal's own
 }
 
 func start(t *testing.T, edit func(*Options)) *bench {
@@ -102,7 +104,7 @@ func (b *bench) open() {
 	b.t.Helper()
 	var err error
 	ctx := context.Background()
-	if b.j, err = journal.Open(ctx, journal.Options{Dir: b.dir, MaxBytes: 1 << 30}); err != nil {
+	if b.j, err = journal.Open(ctx, journal.Options{Dir: b.dir, MaxBytes: 1 << 30, Cache: b.cache}); err != nil {
 		b.t.Fatal(err)
 	}
 	b.opts.Journal, b.opts.Sender = b.j, b.to

@@ -1,6 +1,8 @@
 package fanout
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/engine"
@@ -15,6 +17,11 @@ const (
 	moveAfter = time.Hour // older than it, a delivery moves
 	moveMost  = 256       // deliveries in a message of HELD
 	moveBytes = 256 << 10 // and their payload, about
+
+	moveStretch = 32 << 20    // of the log at once, about: what is read of it is in memory
+	moveAtOnce  = 1 << 17     // deliveries read at once
+	moveFor     = time.Second // then the janitor does something else
+	lanesAtOnce = 256         // looked at under one hold of the lock
 
 	moveAbove = 0.5 // share of the log's room pinned by references: the older half moves
 	slowAbove = 0.7 // and producers of those who pin it are slowed
@@ -47,12 +54,20 @@ func (f *Fanout) release(r ref) {
 	}
 }
 
-// dropSpent deletes the messages of HELD in which nothing lives. It runs in the janitor.
+// dropSpent deletes the messages of HELD in which nothing lives: those in front of all others at once. It runs in
+// the janitor.
 func (f *Fanout) dropSpent() {
 	f.mu.Lock()
 	spent := f.spent
 	f.spent = nil
 	mark := f.journal.Record()
+	var first uint64 // that lives
+	if len(spent) > 0 {
+		first = slices.Max(spent) + 1
+		for seq := range f.held {
+			first = min(first, seq)
+		}
+	}
 	f.mu.Unlock()
 	if len(spent) == 0 {
 		return
@@ -60,59 +75,61 @@ func (f *Fanout) dropSpent() {
 	if err := f.journal.WaitFlushed(f.ctx, mark); err != nil {
 		return // the next start finds them
 	}
+	if err := f.journal.DropHeldBelow(f.ctx, first); err != nil {
+		f.log.Warn("spent messages of HELD were not deleted; the next start does it", "below", first, "error", err)
+	}
 	for _, seq := range spent {
+		if seq < first {
+			continue
+		}
 		if err := f.journal.DropHeld(f.ctx, seq); err != nil {
 			f.log.Warn("a spent message of HELD was not deleted; the next start does it", "sequence", seq, "error", err)
 		}
 	}
 }
 
-// moveOld moves what lies below the position that moveBelow gives. It runs in the janitor.
+// moveOld moves what lies below the position that moveBelow gives, for about a second: what is left comes with the
+// next call. It goes through the log, not from lane to lane: where many lanes wait side by side, what they have in one
+// stretch is read once, and stands together in HELD, so that lanes that go on together read that once as well. It
+// runs in the janitor.
 func (f *Fanout) moveOld() {
-	below := f.moveBelow()
-	if below == 0 {
-		return
-	}
-	f.mu.Lock()
-	lanes := append([]*lane(nil), f.index.lanes...)
-	f.mu.Unlock()
-	for _, l := range lanes {
-		for l != nil && f.ctx.Err() == nil {
-			moved, err := f.moveSome(l, below)
-			if err != nil {
-				f.log.Warn("old deliveries stay where they are", "error", err)
-				return
-			}
-			if !moved {
-				break
-			}
+	from, below := f.moveBelow()
+	begin := f.clock.now()
+	for from < below && f.ctx.Err() == nil && f.clock.now()-begin < moveFor {
+		to := min(below, f.journal.Beyond(from, moveStretch))
+		if err := f.moveStretch(to); err != nil && f.ctx.Err() == nil {
+			f.log.Warn("old deliveries stay where they are", "error", err)
+			return
 		}
+		from = to
 	}
 }
 
-// moveBelow says what is old: older than an hour; the older half of the log when references pin
-// more than half of its room; and of what is referred to when memory runs short. 0 is nothing.
-func (f *Fanout) moveBelow() journal.Position {
+// moveBelow says where what is referred to begins, and below which position it is old: older than an hour; the
+// older half of the log when references pin more than half of its room; and of what is referred to when memory runs
+// short.
+func (f *Fanout) moveBelow() (lowest, below journal.Position) {
 	f.mu.Lock()
-	lowest, crowded := f.lowestLocked(), f.waiting > f.opts.MaxWaiting/4*3
-	cursor := f.cursor
+	cursor, crowded := f.cursor, f.waiting > f.opts.MaxWaiting/4*3
 	f.mu.Unlock()
+	lowest = f.lowest(cursor)
 	pinned := f.journal.Pinned(lowest)
 	f.slowPinners(pinned > slowAbove)
 	if lowest >= cursor {
-		return 0
+		return lowest, 0
 	}
-	below, err := f.journal.PositionAt(f.ctx, f.clock.wall(f.clock.now()-moveAfter))
-	if err != nil {
-		return 0
+	if now := f.clock.now(); f.agedAt == 0 || now-f.agedAt >= time.Minute { // the log is read for it
+		aged, err := f.journal.PositionAt(f.ctx, f.clock.wall(now-moveAfter))
+		if err != nil {
+			return lowest, 0
+		}
+		f.aged, f.agedAt = aged, now
 	}
+	below = f.aged
 	if crowded || pinned > moveAbove {
 		below = max(below, lowest+(cursor-lowest)/2)
 	}
-	if below <= lowest {
-		return 0
-	}
-	return min(below, cursor)
+	return lowest, min(below, cursor)
 }
 
 // slowPinners marks the tenants that hold more than the mean of what is parked and dead, while the log is
@@ -132,84 +149,194 @@ func (f *Fanout) slowPinners(crowded bool) {
 	}
 }
 
-// lowestLocked is the lowest position in TRIGGERS that a waiting or dead delivery refers to.
-func (f *Fanout) lowestLocked() journal.Position {
-	lowest := f.cursor
-	for _, l := range f.index.lanes {
-		if l == nil || l.size == 0 {
-			continue
+// lowest is the lowest position in TRIGGERS that a waiting or dead delivery refers to, at most the cursor. Some
+// lanes at a time: there may be a million references, and everybody waits for the lock.
+func (f *Fanout) lowest(cursor journal.Position) journal.Position {
+	lowest := cursor
+	for from, more := 0, true; more; from += lanesAtOnce {
+		f.mu.Lock()
+		lanes := f.index.lanes[min(from, len(f.index.lanes)):]
+		more = len(lanes) > lanesAtOnce
+		for _, l := range lanes[:min(len(lanes), lanesAtOnce)] {
+			if l != nil && l.size > 0 {
+				lowest = l.lowest(lowest)
+			}
 		}
-		l.backlog.each(func(r ref) { lowest = lower(lowest, r.pos()) })
-		for _, r := range l.dead {
-			lowest = lower(lowest, r.pos())
-		}
-		for _, c := range l.staged() {
-			lowest = lower(lowest, c.pos())
-		}
+		f.mu.Unlock()
 	}
 	return lowest
 }
 
-// pick is what is about to move: references of one lane, from one of its three lists.
-type pick struct {
-	refs   []ref
-	queue  uint8
-	number uint64 // of the first in that queue's ready; 0: they are in later or dead
+// lowest is the lowest position in TRIGGERS of the lane's, if it is lower.
+func (l *lane) lowest(than journal.Position) journal.Position {
+	l.backlog.each(func(r ref) { than = lower(than, r.pos()) })
+	for _, r := range l.dead {
+		than = lower(than, r.pos())
+	}
+	for _, c := range l.staged() {
+		than = lower(than, c.pos())
+	}
+	return than
 }
 
-// moveSome moves one message full of a lane's old deliveries, and reports whether there was one.
-func (f *Fanout) moveSome(l *lane, below journal.Position) (bool, error) {
+// pick is what is about to move: references of one lane, neighbours in a queue, or from its lists.
+type pick struct {
+	refs     []ref
+	queue    uint8
+	number   uint64             // of the first in that queue's ready; 0: they are in any list, by name
+	triggers []*journal.Trigger // of refs; nil: not read
+}
+
+// moveStretch moves everything below the position: of each lane a message full, then of those that had one the
+// next, until nothing is left.
+func (f *Fanout) moveStretch(below journal.Position) error {
 	f.mu.Lock()
-	if l.backlog.claimedBelow(below) {
-		f.unclaim(f.clock.now(), l)
-	}
-	f.writeLate(f.clock.now(), l)
-	p := l.pick(below)
+	lanes := slices.Clone(f.index.lanes)
 	f.mu.Unlock()
-	if len(p.refs) == 0 {
-		return false, nil
+	for len(lanes) > 0 {
+		var again []*lane
+		for len(lanes) > 0 {
+			var picks []*pick
+			from, n := len(again), 0
+			for ; len(lanes) > 0 && n < moveAtOnce; lanes = lanes[1:] {
+				if p := f.pick(lanes[0], below); len(p.refs) > 0 {
+					picks, again, n = append(picks, p), append(again, lanes[0]), n+len(p.refs)
+				}
+			}
+			if err := f.readPicks(picks); err != nil {
+				return err
+			}
+			for i, p := range picks {
+				if err := f.move(again[from+i], p); err != nil {
+					return err
+				}
+			}
+		}
+		lanes = again
 	}
-	triggers, err := f.loadAll(&p)
-	if err != nil || len(triggers) == 0 {
-		return false, err
+	return nil
+}
+
+// readPicks reads payloads in the order of the log, of each pick about as many as a message takes.
+func (f *Fanout) readPicks(picks []*pick) error {
+	type place struct {
+		pos     journal.Position
+		pick, i int
 	}
-	seq, err := f.journal.PutHeld(f.ctx, l.id, triggers)
+	var all []place
+	bytes := make([]int, len(picks))
+	for n, p := range picks {
+		p.triggers = make([]*journal.Trigger, len(p.refs))
+		for i, r := range p.refs {
+			all = append(all, place{r.pos(), n, i})
+		}
+	}
+	slices.SortFunc(all, func(a, b place) int { return cmp.Compare(a.pos, b.pos) })
+	for _, at := range all {
+		if bytes[at.pick] > moveBytes && at.i > 0 {
+			continue
+		}
+		t, err := f.journal.LoadInOrder(f.ctx, at.pos)
+		if err != nil {
+			return err
+		}
+		picks[at.pick].triggers[at.i] = t
+		bytes[at.pick] += len(t.Payload)
+	}
+	return nil
+}
+
+// move writes one message of HELD, and gives what is in it and still waits its new names.
+func (f *Fanout) move(l *lane, p *pick) error {
+	p.cut()
+	seq, err := f.journal.PutHeld(f.ctx, l.id, p.triggers)
 	if err != nil {
-		return false, err
+		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.commitMove(l, p, seq) {
 		f.spent = append(f.spent, seq)
 	}
-	return true, nil
+	return nil
 }
 
-// pick chooses the next deliveries of a lane to move, in the order in which they wait.
-func (l *lane) pick(below journal.Position) pick {
-	if l.removed {
-		return pick{}
+// cut shortens the pick to what was read and fits a message.
+func (p *pick) cut() {
+	n, bytes := 0, 0
+	for ; n < len(p.refs) && p.triggers[n] != nil; n++ {
+		if bytes += len(p.triggers[n].Payload); n > 0 && bytes > moveBytes {
+			break
+		}
 	}
+	p.refs, p.triggers = p.refs[:n], p.triggers[:n]
+}
+
+// pick chooses the next deliveries of a lane to move; none when nothing lies below.
+func (f *Fanout) pick(l *lane, below journal.Position) *pick {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if l == nil || l.removed || l.size == 0 {
+		return &pick{}
+	}
+	if l.backlog.claimedBelow(below) {
+		f.unclaim(f.clock.now(), l)
+	}
+	f.writeLate(f.clock.now(), l)
+	return l.pick(below)
+}
+
+// pick is Fanout.pick: they are in the order in which they wait.
+func (l *lane) pick(below journal.Position) *pick {
 	old := func(r ref) bool { return !r.pos().Held() && r.pos() < below }
-	var p pick
+	p := l.pickOrdered(old)
+	if len(p.refs) > 0 {
+		return p
+	}
 	l.backlog.eachQueue(func(q *queue) {
 		if len(p.refs) == 0 {
 			p.fill(&q.ready, old)
 		}
 	})
-	if len(p.refs) > 0 {
-		return p
-	}
 	for _, list := range [][]ref{l.backlog.later, l.dead} {
+		if len(p.refs) > 0 {
+			break
+		}
 		for _, r := range list {
 			if old(r) && len(p.refs) < moveMost {
 				p.refs = append(p.refs, r)
 			}
 		}
-		if len(p.refs) > 0 {
-			return p
+	}
+	return p
+}
+
+// pickOrdered chooses among all that was never attempted on an ordered lane, parked and dead, when some of that is dead:
+// so their names in HELD are in log order, and a replay finds their places (putBetween).
+func (l *lane) pickOrdered(old func(ref) bool) *pick {
+	p := &pick{}
+	if l.backlog.ordered == nil {
+		return p
+	}
+	never := func(r ref) bool { return old(r) && r.attempt() == 0 }
+	for _, r := range l.dead {
+		if never(r) && len(p.refs) < moveMost {
+			p.refs = append(p.refs, r)
 		}
 	}
+	if len(p.refs) == 0 {
+		return p
+	}
+	l.backlog.eachQueue(func(q *queue) {
+		for i, n := 0, 0; i < q.ready.n && n < moveMost; i++ {
+			if r := q.ready.at(i); never(r) {
+				p.refs = append(p.refs, r)
+				n++
+			}
+		}
+	})
+	slices.SortFunc(p.refs, func(a, b ref) int { return cmp.Compare(a.pos(), b.pos()) })
+	p.refs = p.refs[:min(len(p.refs), moveMost)]
 	return p
 }
 
@@ -227,26 +354,8 @@ func (p *pick) fill(q *ring, old func(ref) bool) {
 	}
 }
 
-// loadAll reads the payloads, and shortens the pick to what fits a message.
-func (f *Fanout) loadAll(p *pick) ([]*journal.Trigger, error) {
-	var out []*journal.Trigger
-	bytes := 0
-	for i, r := range p.refs {
-		t, err := f.journal.Load(f.ctx, r.pos())
-		if err != nil {
-			return nil, err
-		}
-		if bytes += len(t.Payload); i > 0 && bytes > moveBytes {
-			p.refs = p.refs[:i]
-			break
-		}
-		out = append(out, t)
-	}
-	return out, nil
-}
-
 // commitMove gives those that still wait their names in HELD, and reports whether there were any.
-func (f *Fanout) commitMove(l *lane, p pick, seq uint64) bool {
+func (f *Fanout) commitMove(l *lane, p *pick, seq uint64) bool {
 	if l.removed {
 		return false
 	}
@@ -273,7 +382,7 @@ func (f *Fanout) commitMove(l *lane, p pick, seq uint64) bool {
 
 // rename gives those of the pick that still wait their names in message seq. It returns the names they
 // had, 0 for those that have gone.
-func (l *lane) rename(p pick, seq uint64) []journal.Position {
+func (l *lane) rename(p *pick, seq uint64) []journal.Position {
 	had := make([]journal.Position, len(p.refs))
 	if p.number != 0 {
 		for i, old := range p.refs {
@@ -295,12 +404,21 @@ func (l *lane) rename(p pick, seq uint64) []journal.Position {
 		}
 	}
 	heapify(l.backlog.later) // names break ties
+	for i := range l.backlog.ordered {
+		q := &l.backlog.ordered[i].ready
+		for number := q.first; number < q.first+uint64(q.n); number++ {
+			r, _ := q.numbered(number)
+			if i, picked := place[r.pos()]; picked {
+				had[i], *r = r.pos(), r.at(journal.HeldPosition(seq, i))
+			}
+		}
+	}
 	return had
 }
 
 // collapse makes one reference of the neighbours in the ready queue that have moved into message seq
 // and were never tried.
-func (l *lane) collapse(p pick, seq uint64) {
+func (l *lane) collapse(p *pick, seq uint64) {
 	if p.number == 0 {
 		return
 	}

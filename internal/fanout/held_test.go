@@ -1,8 +1,10 @@
 package fanout
 
 import (
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/fairlane-dev/fairlane/internal/delivery"
 	"github.com/fairlane-dev/fairlane/internal/journal"
@@ -11,28 +13,17 @@ import (
 // moveEverything moves all that waits or is dead into HELD.
 func (b *bench) moveEverything() {
 	b.t.Helper()
-	b.mu.Lock()
-	lanes := slices.Clone(b.index.lanes)
-	b.mu.Unlock()
-	for _, l := range lanes {
-		for {
-			moved, err := b.moveSome(l, b.cursor)
-			if err != nil {
-				b.t.Fatal(err)
-			}
-			if !moved {
-				break
-			}
-		}
+	if err := b.moveStretch(b.cursorNow()); err != nil {
+		b.t.Fatal(err)
 	}
 }
 
 func (b *bench) references() (n, held int) {
+	if cursor := b.cursorNow(); b.lowest(cursor) != cursor {
+		b.t.Errorf("position %d still pins the log", b.lowest(cursor))
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if lowest := b.lowestLocked(); lowest != b.cursor {
-		b.t.Errorf("position %d still pins the log", lowest)
-	}
 	return b.waiting, len(b.held)
 }
 
@@ -80,6 +71,78 @@ func TestHeldBacklogIsDeliveredInOrder(t *testing.T) {
 }
 
 // ledgerNames checks that the ledger speaks of triggers by their positions, moved or not.
+// Where many lanes wait side by side, what has to move is read once, however little of the log is kept in memory: a
+// pack for each lane in it would be read as often as it has deliveries. One lane that stays behind keeps its own
+// messages, and nobody else's.
+func TestNeighboursInTheLogMoveTogether(t *testing.T) {
+	const tenants, packs = 20, 30
+	b := start(t, nil)
+	b.close()
+	b.cache = 1 // the newest pack alone
+	b.open()
+	subs := make([]string, tenants)
+	for i := range subs {
+		name := fmt.Sprintf("t%d", i)
+		b.tenant(name)
+		subs[i] = b.subscribe(name, name, journal.Limits{})
+		edit(t, b, subs[i], func(s *journal.Subscription) { s.Paused = true })
+	}
+	for n := range packs {
+		var pack []*journal.Trigger
+		for i := range subs {
+			pack = append(pack, &journal.Trigger{
+				Audience: journal.Audience{Tenants: []string{fmt.Sprintf("t%d", i)}}, Topic: "t.x", Accepted: time.Now(), Payload: fmt.Appendf(nil, "%d of %d", n, i),
+			})
+		}
+		if _, err := b.j.AppendBatch(t.Context(), pack); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, sub := range subs {
+		b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Parked == packs })
+	}
+	before := b.j.Status().Reads
+	b.moveEverything()
+	if reads := b.j.Status().Reads - before; reads > packs {
+		t.Errorf("%d packs were read %d times", packs, reads)
+	}
+	if n, held := b.references(); n != tenants || held != tenants {
+		t.Errorf("%d references to %d messages, want one of each lane", n, held)
+	}
+	stays := 7 // neither the first nor the last message
+	for i, sub := range subs {
+		if i != stays {
+			edit(t, b, sub, func(s *journal.Subscription) { s.Paused = false })
+		}
+	}
+	for i, sub := range subs {
+		if i != stays {
+			b.until(sub, "drain", delivered(packs))
+		}
+	}
+	b.dropSpent()
+	if n, held := b.references(); n != 1 || held != 1 {
+		t.Errorf("%d references to %d messages are left, want those of the lane that stays", n, held)
+	}
+	edit(t, b, subs[stays], func(s *journal.Subscription) { s.Paused = false })
+	b.until(subs[stays], "drain", delivered(packs))
+	b.dropSpent()
+	if bytes := b.j.Status().HeldBytes; bytes != 0 {
+		t.Errorf("%d bytes are left in HELD", bytes)
+	}
+	for i := range subs {
+		got := map[string]bool{}
+		for _, r := range b.to.requests(url(fmt.Sprintf("t%d", i))) {
+			got[string(r.Payload)] = true
+		}
+		for n := range packs {
+			if !got[fmt.Sprintf("%d of %d", n, i)] {
+				t.Errorf("tenant %d did not get the %d-th", i, n)
+			}
+		}
+	}
+}
+
 func (b *bench) ledgerNames(sub string, receipts []journal.Receipt) {
 	b.t.Helper()
 	s, _ := b.Lane(sub)

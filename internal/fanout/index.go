@@ -49,6 +49,7 @@ type tenant struct {
 	count  int            // parked and dead
 	caps   map[uint32]int // set by adaptCap, by lane
 	slowed bool           // it pins a crowded log
+	hosts  int            // that it was the first to name, since the start
 }
 
 // index finds lanes. Everything in it is guarded by Fanout.mu.
@@ -72,13 +73,15 @@ func (x *index) lane(id engine.LaneID) *lane {
 	return x.lanes[id]
 }
 
-func (x *index) host(url string) engine.HostID {
+// host finds or makes the host of a tenant's URL.
+func (x *index) host(tn *tenant, url string) engine.HostID {
 	key := delivery.HostKey(url)
 	id, ok := x.hosts[key]
 	if !ok {
 		id = engine.HostID(len(x.names))
 		x.hosts[key] = id
 		x.names = append(x.names, key)
+		tn.hosts++
 	}
 	return id
 }
@@ -188,11 +191,19 @@ func (f *Fanout) tier(name string) Tier {
 	if !ok {
 		t = f.opts.Tiers["default"]
 	}
+	return t.complete()
+}
+
+// complete is t with its defaults.
+func (t Tier) complete() Tier {
 	if t.Cap == 0 {
 		t.Cap = DefaultCap
 	}
 	if t.Backlog == 0 {
 		t.Backlog = DefaultBacklog
+	}
+	if t.Subscriptions == 0 {
+		t.Subscriptions = DefaultSubscriptions
 	}
 	return t
 }
@@ -235,7 +246,7 @@ func (f *Fanout) putLane(tn *tenant, s journal.Subscription, newURL bool) (engin
 		return profile, err
 	}
 	err = f.engine.Apply(f.clock.now(), engine.PutLane{NewURL: newURL, LaneSpec: engine.LaneSpec{
-		Lane: engine.LaneID(s.Lane), Tenant: tn.id, Host: f.index.host(s.URL),
+		Lane: engine.LaneID(s.Lane), Tenant: tn.id, Host: f.index.host(tn, s.URL),
 		Profile: profile, Paused: s.Paused || s.Disabled != "",
 	}})
 	if err != nil {

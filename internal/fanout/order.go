@@ -84,6 +84,43 @@ func (b *backlog) setBusy(queue uint8, busy bool) {
 	}
 }
 
+// again reports whether what waits was revived by a replay.
+func (l *lane) again(r ref) bool { return l.past[r.pos()].Job != 0 }
+
+// putBetween puts a revived delivery of an ordered lane into its queue behind the older ones that wait there, and
+// reports whether there were any but revived ones. Only one that was never attempted has older ones in front of it:
+// it died in its place and not as the head, over its tenant's quota.
+func (f *Fanout) putBetween(now time.Duration, l *lane, r ref) bool {
+	if l.backlog.ordered == nil || r.attempt() > 0 {
+		return false
+	}
+	q := l.backlog.of(r.queue())
+	at := 0
+	for at < q.entries() && !q.entry(at).run() && l.again(q.entry(at)) {
+		at++
+	}
+	if at == q.entries() || !q.entry(at).before(r) {
+		return false
+	}
+	f.unclaim(now, l)
+	f.writeLate(now, l) // numbers name others from here on
+	for at < q.ready.n && q.ready.at(at).before(r) {
+		at++
+	}
+	q.ready.insert(at, r)
+	return true
+}
+
+// before reports whether what waits in a queue is older than one that was never attempted. The names in HELD of what
+// was not attempted are in log order (pickOrdered), and what is there is older than what is not, but for a head that
+// was in flight when the others moved.
+func (r ref) before(never ref) bool {
+	if r.pos().Held() == never.pos().Held() {
+		return r.pos() < never.pos()
+	}
+	return r.pos().Held() || r.attempt() > 0
+}
+
 // stopAtDead stops the queues that have a dead letter, if the lane's rule says so, and lets the others go. It
 // looks only when their number has changed.
 func (l *lane) stopAtDead() {

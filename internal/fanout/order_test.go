@@ -262,7 +262,7 @@ func TestOrderHoldsInHeld(t *testing.T) {
 			b.keyed(0, 300, 5)
 			b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Offered == 300 && s.Counters.Parked >= 295 })
 			for range 3 { // moves while heads are tried: each move may find another one in flight
-				b.moveBelowPosition(b.cursorNow())
+				b.moveEverything()
 			}
 			b.crash()
 			b.until(sub, "recovery", func(s LaneStatus) bool { return s.Counters.Parked+s.Counters.InFlight == 300 })
@@ -279,21 +279,6 @@ func (b *bench) cursorNow() journal.Position {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.cursor
-}
-
-func (b *bench) moveBelowPosition(below journal.Position) {
-	b.t.Helper()
-	for _, l := range b.index.lanes {
-		for {
-			moved, err := b.moveSome(l, below)
-			if err != nil {
-				b.t.Fatal(err)
-			}
-			if !moved {
-				break
-			}
-		}
-	}
 }
 
 // Against plain lists: of each queue one at a time, its front first, whatever is put back.
@@ -432,6 +417,70 @@ func TestAPurgeLetsGoWhatIsStopped(t *testing.T) {
 			}
 			b.until(sub, "the rest", func(s LaneStatus) bool { return s.Counters.Delivered == 9 && s.Counters.Cancelled == 1 })
 			took.inOrder(t, 9, false)
+		})
+	}
+}
+
+// What died over quota is replayed in its place: behind what was parked before it, in front of what came after, wherever
+// these are.
+//
+// Field case 23.
+func TestOverQuotaIsReplayedInItsPlace(t *testing.T) {
+	for _, row := range []struct {
+		order, onDead string
+		held          bool
+		end           func(*bench)
+	}{
+		{journal.OrderAll, "", false, nil},
+		{journal.OrderAll, "", true, nil},
+		{journal.OrderAll, journal.OnDeadStop, false, (*bench).crash},
+		{journal.OrderAll, journal.OnDeadStop, true, nil},
+		{journal.OrderKey, "", true, (*bench).crash},
+		{journal.OrderKey, journal.OnDeadStop, false, nil},
+		{journal.OrderKey, journal.OnDeadStop, true, nil},
+	} {
+		t.Run(fmt.Sprint(row.order, row.onDead, row.held, row.end != nil), func(t *testing.T) {
+			b := start(t, func(o *Options) { easyBudget(o); o.Tiers["default"] = Tier{Backlog: 40} })
+			b.tenant("acme")
+			sub := b.ordered("acme", "late", row.order, row.onDead, journal.Limits{})
+			took := b.flaky("late", 0)
+			edit(t, b, sub, func(s *journal.Subscription) { s.Paused = true })
+			keys := 1
+			if row.order == journal.OrderKey {
+				keys = 2
+			}
+			post := func(from, to int) {
+				for i := from; i < to; i++ {
+					b.postKey(fmt.Sprint("k", i%keys), i)
+				}
+			}
+			quota := func(bytes int64) {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				b.index.tenants["acme"].tier.Backlog = bytes
+			}
+			post(10, 18) // five bytes each
+			b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 8 })
+			post(18, 24)
+			b.until(sub, "deaths", func(s LaneStatus) bool { return s.Counters.Dead == 6 })
+			quota(1 << 20)
+			post(24, 30)
+			b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 14 })
+			if row.held {
+				b.moveEverything()
+			}
+			if row.end != nil {
+				b.opts.Tiers = map[string]Tier{"default": {}}
+				row.end(b)
+				b.until(sub, "recovery", func(s LaneStatus) bool { return s.Counters.Parked == 14 && s.Counters.Dead == 6 })
+			}
+			b.replay(Selection{Subscription: sub})
+			b.mu.Lock() // all at once: else what is not taken yet is passed, unless it stops its queue
+			b.take(b.clock.now(), b.index.bySub[sub], 20)
+			b.mu.Unlock()
+			edit(t, b, sub, func(s *journal.Subscription) { s.Paused = false })
+			b.until(sub, "all", delivered(20))
+			took.inOrder(t, 20, false)
 		})
 	}
 }

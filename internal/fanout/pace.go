@@ -8,6 +8,7 @@ import (
 	"github.com/fairlane-dev/fairlane/breaker"
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/journal"
+	"github.com/fairlane-dev/fairlane/limit"
 )
 
 // The pace of a replay. What it takes goes through the lane like everything else, so no limit can be exceeded.
@@ -40,6 +41,8 @@ type replay struct {
 	hold     time.Duration // after the last failure
 	until    time.Duration // nothing is let in before
 	released time.Duration // when the last one was
+	of, pace limit.Rate    // the lane's rate, and at what pace they are let in under it
+	level    limit.Level
 	look     time.Duration // when to look again
 }
 
@@ -87,6 +90,9 @@ func (f *Fanout) feed(now time.Duration, l *lane) {
 	}
 	v, _ := f.engine.Lane(now, l.id)
 	room := r.room(now, l, v)
+	if !l.rate.IsUnlimited() {
+		room = min(room, int(r.paced(l).Left(&r.level, now)))
+	}
 	n := 0
 	for n < room && len(r.staged) > 0 && f.journal.Flushed(r.staged[0].mark) {
 		l.backlog.claimed = append(l.backlog.claimed, r.staged[0])
@@ -94,6 +100,9 @@ func (f *Fanout) feed(now time.Duration, l *lane) {
 		n++
 	}
 	if n > 0 {
+		if !l.rate.IsUnlimited() {
+			r.pace.Take(&r.level, now, int64(n))
+		}
 		r.released = now
 		f.state(now, l)
 	}
@@ -115,6 +124,15 @@ func (f *Fanout) feed(now time.Duration, l *lane) {
 	}
 	r.ahead = min(r.ahead, l.aheadMost())
 	f.take(now, l, r.ahead-len(r.staged))
+}
+
+// paced is the lane's rate without its burst, which is not for a replay: let in all at once, it would have the
+// machine to itself, and the live stream would wait for that.
+func (r *replay) paced(l *lane) *limit.Rate {
+	if r.of != l.rate {
+		r.of, r.pace, r.level = l.rate, evenly(l.rate), limit.Level{}
+	}
+	return &r.pace
 }
 
 // aheadMost is what the lane's rate can send in some flushes.
@@ -218,9 +236,13 @@ func (f *Fanout) revive(now time.Duration, l *lane, j *job, dead []ref) {
 	f.dirty = true
 }
 
-// stage claims the next attempts of deliveries that begin alike. On an ordered lane each goes to the front of its
-// queue at once, behind those that were revived before it: nothing of the queue may pass.
+// stage claims the next attempts of deliveries that begin alike. On an ordered lane each goes into its queue at once,
+// in front but for those that were revived before it and those that never came to their turn (putBetween): nothing of
+// the queue may pass.
 func (f *Fanout) stage(now time.Duration, l *lane, refs []ref) {
+	if refs = slices.DeleteFunc(refs, func(r ref) bool { return f.putBetween(now, l, r) }); len(refs) == 0 {
+		return
+	}
 	mark := f.recordEach(l, refs, journal.Record{Kind: journal.Claimed, Attempt: refs[0].attempt() + 1, At: f.clock.wall(now)})
 	if l.backlog.ordered != nil {
 		for _, r := range refs {
@@ -236,15 +258,14 @@ func (f *Fanout) stage(now time.Duration, l *lane, refs []ref) {
 // putRevived puts a revived delivery of an ordered lane behind those of its queue that wait in front.
 func (l *lane) putRevived(c claim) {
 	q := l.backlog.of(c.queue())
-	again := func(r ref) bool { return l.past[r.pos()].Job != 0 }
-	for len(q.claimed) == 0 || again(q.claimed[len(q.claimed)-1].ref) {
-		if front := q.ready; front.n == 0 || !again(front.at(0).first()) {
+	for len(q.claimed) == 0 || l.again(q.claimed[len(q.claimed)-1].ref) {
+		if front := q.ready; front.n == 0 || !l.again(front.at(0)) {
 			break
 		}
 		q.claimed = append(q.claimed, claim{ref: q.ready.popFront()})
 	}
 	at := len(q.claimed)
-	for at > 0 && !again(q.claimed[at-1].ref) {
+	for at > 0 && !l.again(q.claimed[at-1].ref) {
 		at--
 	}
 	q.claimed = slices.Insert(q.claimed, at, c)

@@ -28,6 +28,14 @@ type claim struct {
 func (q *queue) len() int     { return len(q.claimed) + q.ready.n + q.ready.more }
 func (q *queue) entries() int { return len(q.claimed) + q.ready.n }
 
+// entry is the i-th reference, of those that are claimed and the others.
+func (q *queue) entry(i int) ref {
+	if i < len(q.claimed) {
+		return q.claimed[i].ref
+	}
+	return q.ready.at(i - len(q.claimed))
+}
+
 // may reports whether its front may go, at its time.
 func (q *queue) may() bool { return !q.busy && !q.stopped && q.entries() > 0 }
 

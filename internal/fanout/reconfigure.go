@@ -29,7 +29,7 @@ func (f *Fanout) Reconfigure(s Settings) error {
 	defer f.admin.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before := Settings{f.opts.Engine.Slots, f.opts.Profile, f.opts.Tiers, f.opts.KeepDead, f.opts.Envelopes}
+	before := f.settings()
 	f.set(s)
 	err := f.checkAll()
 	if err == nil {
@@ -41,6 +41,22 @@ func (f *Fanout) Reconfigure(s Settings) error {
 	}
 	f.pump(f.clock.now())
 	return nil
+}
+
+// CheckSettings returns what Reconfigure would refuse of s. It changes nothing.
+func (f *Fanout) CheckSettings(s Settings) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, setting := f.settings(), f.setting
+	f.set(s)
+	err := f.checkAll()
+	f.set(before)
+	f.setting = setting
+	return err
+}
+
+func (f *Fanout) settings() Settings {
+	return Settings{f.opts.Engine.Slots, f.opts.Profile, f.opts.Tiers, f.opts.KeepDead, f.opts.Envelopes}
 }
 
 func (f *Fanout) set(s Settings) {

@@ -2,7 +2,6 @@ package fanout
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -27,6 +26,7 @@ type job struct {
 	level limit.Level
 	lanes map[*lane]struct{} // that it still takes from; nil: it does not
 	rest  uint64             // what was left when it was cancelled
+	turn  chan struct{}      // one token: its holder changes the job, and may read its time range meanwhile
 }
 
 // part is what a job takes from one lane.
@@ -74,7 +74,7 @@ func (f *Fanout) Replay(ctx context.Context, s Selection, rate string, dry bool)
 	if s.Bound == 0 {
 		s.Bound = f.awaitBound()
 	}
-	j := &job{sel: s, Job: journal.Job{
+	j := &job{sel: s, turn: make(chan struct{}, 1), Job: journal.Job{
 		Tenant: s.Tenant, Subscription: s.Subscription, Since: s.Since, Until: s.Until, Bound: s.Bound, Rate: rate, State: journal.JobRunning,
 	}}
 	for _, r := range s.Reasons {
@@ -83,8 +83,12 @@ func (f *Fanout) Replay(ctx context.Context, s Selection, rate string, dry bool)
 	if j.rate, err = replayRate(rate); err != nil || j.rate.IsPaused() {
 		return ReplayStatus{}, fmt.Errorf("%w: rate: must be such as 15/s", ErrInvalid)
 	}
-	if err := f.checkOpen(s.Tenant); err != nil && !dry {
-		return ReplayStatus{}, err
+	if !dry {
+		begun, err := f.beginReplay(s.Tenant)
+		if err != nil {
+			return ReplayStatus{}, err
+		}
+		defer begun()
 	}
 	parts, err := f.partsOf(ctx, j, lanes)
 	if err != nil {
@@ -107,31 +111,48 @@ func (f *Fanout) Replay(ctx context.Context, s Selection, rate string, dry bool)
 	return f.replayStatus(j), nil
 }
 
-const jobsOpen = 50 // replays of a tenant that have not ended: each costs memory, and time under the lock
+const jobsOpen = 50 // replays of a tenant that run: each costs memory, and time under the lock
 
-// checkOpen refuses one more replay of a tenant than may be open.
-func (f *Fanout) checkOpen(tenant string) error {
+// beginReplay takes a place among the replays of a tenant that may run, for one that is about to: begun gives it back.
+func (f *Fanout) beginReplay(tenant string) (begun func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	open := 0
+	open := f.beginning[tenant]
 	for _, j := range f.jobs {
-		if j.Tenant == tenant {
+		if j.Tenant == tenant && j.State == journal.JobRunning {
 			open++
 		}
 	}
 	if open >= jobsOpen {
-		return fmt.Errorf("%w: %d replays of the tenant have not ended; wait for them, or resume what is cancelled", ErrConflict, open)
+		return nil, fmt.Errorf("%w: %d replays of the tenant are running; wait for one to end, or cancel one", ErrConflict, open)
 	}
-	return nil
+	f.beginning[tenant]++
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.beginning[tenant]--; f.beginning[tenant] == 0 {
+			delete(f.beginning, tenant)
+		}
+	}, nil
 }
 
-// replayRate compiles a replay's own rate: at once only what it brings in a fiftieth of a second.
+// replayRate compiles a replay's own rate.
 func replayRate(text string) (limit.Rate, error) {
 	r, err := limit.ParseContract(text, 1)
-	if err != nil || r.IsUnlimited() || r.IsPaused() {
-		return r, err
+	return evenly(r), err
+}
+
+// evenly is the rate with the burst of a fiftieth of a second.
+func evenly(r limit.Rate) limit.Rate {
+	if r.IsUnlimited() || r.IsPaused() {
+		return r
 	}
-	return limit.ParseRate(text, max(1, int64(math.Ceil(r.PerSecond()/50))))
+	n, per, _ := r.Contract()
+	even, err := limit.NewRate(n, per, max(1, int64(math.Ceil(r.PerSecond()/50))))
+	if err != nil {
+		return r // not with the numbers of another
+	}
+	return even
 }
 
 // checkReplayed refuses a subscription that nothing can be sent to until somebody enables it, and fills in its
@@ -310,7 +331,7 @@ func (f *Fanout) restoreJobs(counts []journal.JobCount) {
 		if stored.State == journal.JobDone {
 			continue
 		}
-		j := &job{Job: stored, sel: Selection{
+		j := &job{Job: stored, turn: make(chan struct{}, 1), sel: Selection{
 			Tenant: stored.Tenant, Subscription: stored.Subscription, Since: stored.Since, Until: stored.Until, Bound: stored.Bound,
 		}}
 		for _, name := range stored.Reasons {
@@ -327,85 +348,5 @@ func (f *Fanout) restoreJobs(counts []journal.JobCount) {
 		}
 		j.rest = j.Selected - min(j.Selected, j.count.Taken)
 		f.jobs[j.Number] = j
-	}
-}
-
-// resumeLoop lets the restored replays go on: time ranges have to be read first. It runs once.
-func (f *Fanout) resumeLoop() {
-	defer f.loops.Done()
-	f.turn.Lock()
-	defer f.turn.Unlock()
-	f.mu.Lock()
-	restored := slices.SortedFunc(maps.Values(f.jobs), func(a, b *job) int { return int(a.Number) - int(b.Number) })
-	f.mu.Unlock()
-	for _, j := range restored {
-		if j.State != journal.JobRunning {
-			continue
-		}
-		lanes, err := f.lanesOf(&j.sel)
-		if errors.Is(err, ErrNotFound) { // deleted: nothing is left to take
-			lanes, err = nil, nil
-		}
-		parts, err2 := f.partsOf(f.ctx, j, lanes)
-		if err = errors.Join(err, err2); f.ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			f.log.Error("a replay does not go on until it is cancelled and resumed, or until the next start", "replay", j.ID, "error", err)
-			continue
-		}
-		f.mu.Lock()
-		f.attach(j, parts)
-		f.mu.Unlock()
-	}
-}
-
-// endJobs stores the last word of the replays that have nothing left to take and nothing on its way. It runs in
-// the janitor.
-func (f *Fanout) endJobs() {
-	f.mu.Lock()
-	var ended []*job
-	for _, j := range f.jobs {
-		f.dropEmpty(j)
-		if j.State == journal.JobRunning && j.lanes != nil && len(j.lanes) == 0 && j.count.Waiting() == 0 {
-			ended = append(ended, j)
-		}
-	}
-	mark := f.journal.Record()
-	f.mu.Unlock()
-	if len(ended) == 0 || f.journal.WaitFlushed(f.ctx, mark) != nil {
-		return
-	}
-	if !f.turn.TryLock() { // somebody changes one, or reads a time range: later
-		return
-	}
-	defer f.turn.Unlock()
-	for _, j := range ended {
-		f.mu.Lock()
-		last := j.Job
-		last.State, last.Count = journal.JobDone, j.count
-		still := j.State == journal.JobRunning
-		f.mu.Unlock()
-		if !still {
-			continue
-		}
-		if _, err := f.journal.PutJob(f.ctx, last); err != nil {
-			f.log.Warn("the end of a replay was not stored; tried again", "replay", j.ID, "error", err)
-			continue
-		}
-		f.mu.Lock()
-		delete(f.jobs, j.Number)
-		f.dirty = true
-		f.mu.Unlock()
-	}
-}
-
-// dropEmpty ends the parts of a lane that sends nothing, and where nothing is left to take.
-func (f *Fanout) dropEmpty(j *job) {
-	for l := range j.lanes {
-		if v, ok := f.engine.Lane(f.clock.now(), l.id); ok && blockedBy(v) != engine.None && l.replay.part(j).left == 0 {
-			l.replay.end(j)
-			delete(j.lanes, l)
-		}
 	}
 }

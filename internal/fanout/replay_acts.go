@@ -15,23 +15,28 @@ func (f *Fanout) Replays() []ReplayStatus {
 	defer f.mu.Unlock()
 	out := make([]ReplayStatus, len(stored))
 	for i := range stored {
-		if j := f.jobs[stored[i].Number]; j != nil {
-			out[i] = f.replayStatus(j)
-			continue
-		}
-		out[i] = ReplayStatus{Job: stored[i], Skipped: stored[i].Selected - min(stored[i].Selected, stored[i].Count.Taken)}
+		out[i] = f.statusOf(stored[i])
 	}
 	return out
 }
 
 // ReplayOf returns one replay. Error: ErrNotFound.
 func (f *Fanout) ReplayOf(id string) (ReplayStatus, error) {
-	for _, s := range f.Replays() {
-		if s.ID == id {
-			return s, nil
-		}
+	stored, ok := f.journal.Job(id)
+	if !ok {
+		return ReplayStatus{}, fmt.Errorf("%w: replay %q", ErrNotFound, id)
 	}
-	return ReplayStatus{}, fmt.Errorf("%w: replay %q", ErrNotFound, id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.statusOf(stored), nil
+}
+
+// statusOf is called with the lock held, as replayStatus.
+func (f *Fanout) statusOf(stored journal.Job) ReplayStatus {
+	if j := f.jobs[stored.Number]; j != nil {
+		return f.replayStatus(j)
+	}
+	return ReplayStatus{Job: stored, Skipped: stored.Selected - min(stored.Selected, stored.Count.Taken)}
 }
 
 // replayStatus is called with the lock held.
@@ -87,6 +92,11 @@ func (f *Fanout) ResumeReplay(ctx context.Context, id string) (ReplayStatus, err
 		if err != nil {
 			return err
 		}
+		begun, err := f.beginReplay(j.Tenant)
+		if err != nil {
+			return err
+		}
+		defer begun()
 		parts, err := f.partsOf(ctx, j, lanes)
 		if err != nil {
 			return err
@@ -107,15 +117,20 @@ func (f *Fanout) ResumeReplay(ctx context.Context, id string) (ReplayStatus, err
 
 // change applies do to a replay that has not ended, alone.
 func (f *Fanout) change(ctx context.Context, id string, do func(*job) error) (ReplayStatus, error) {
-	f.turn.Lock()
-	defer f.turn.Unlock()
 	stored, ok := f.journal.Job(id)
 	if !ok {
 		return ReplayStatus{}, fmt.Errorf("%w: replay %q", ErrNotFound, id)
 	}
-	f.mu.Lock()
-	j := f.jobs[stored.Number]
-	f.mu.Unlock()
+	j := f.openJob(stored.Number)
+	if j != nil {
+		select {
+		case j.turn <- struct{}{}:
+			defer func() { <-j.turn }()
+		case <-ctx.Done():
+			return ReplayStatus{}, ctx.Err()
+		}
+		j = f.openJob(stored.Number) // it may have ended meanwhile
+	}
 	if j == nil {
 		return ReplayStatus{}, fmt.Errorf("%w: the replay is done", ErrConflict)
 	}
@@ -126,4 +141,11 @@ func (f *Fanout) change(ctx context.Context, id string, do func(*job) error) (Re
 		return ReplayStatus{}, err
 	}
 	return f.ReplayOf(id)
+}
+
+// openJob returns a replay that has not ended; nil: there is none.
+func (f *Fanout) openJob(number uint32) *job {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.jobs[number]
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -318,6 +319,33 @@ func TestLiveDeliveriesGoBeforeAReplay(t *testing.T) {
 		t.Errorf("the live ones came when only %d of the replay were left", s.Left)
 	}
 	b.job(r.ID, "the end", isDone)
+}
+
+// A replay does not take a full bucket at once: what came by any instant is what the rate has brought since the
+// beginning, and not the burst.
+//
+// Field case 50.
+func TestAReplayLeavesTheBurst(t *testing.T) {
+	b := start(t, nil)
+	b.tenant("acme")
+	sub := b.subscribe("acme", "hook", journal.Limits{})
+	b.bury(sub, "hook", "acme", 120)
+	edit(t, b, sub, func(s *journal.Subscription) { s.Limits.Rate, s.Limits.Burst = "200/s", 200 })
+	var came []time.Duration
+	begin := time.Now()
+	b.answers("hook", func(int, *delivery.Request) delivery.Outcome {
+		b.to.mu.Lock()
+		defer b.to.mu.Unlock()
+		came = append(came, time.Since(begin))
+		return ok()
+	})
+	r := b.replay(Selection{Subscription: sub})
+	b.job(r.ID, "the end", isDone)
+	for i, at := range came {
+		if most := 4 + 200*at.Seconds(); float64(i+1) > most+0.01 { // a fiftieth of a second at once
+			t.Fatalf("%d had come after %v, want at most %.1f", i+1, at, most)
+		}
+	}
 }
 
 // An endpoint that cannot keep up slows the replay down, and nothing dies for it.
@@ -703,8 +731,9 @@ func TestAReplayKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// What one tenant leaves open is bounded, and bounds nobody else.
-func TestATenantsOpenReplaysAreBounded(t *testing.T) {
+// What one tenant lets run is bounded, and bounds nobody else. A cancelled replay does not count until it is resumed;
+// of those, the latest are kept.
+func TestATenantsRunningReplaysAreBounded(t *testing.T) {
 	b := start(t, nil)
 	for _, id := range []string{"acme", "beta"} {
 		b.tenant(id)
@@ -713,21 +742,86 @@ func TestATenantsOpenReplaysAreBounded(t *testing.T) {
 	b.bury(subs["acme"], "hook", "acme", 1)
 	b.bury(subs["beta"], "else", "beta", 1)
 	edit(t, b, subs["acme"], func(s *journal.Subscription) { s.Paused = true })
-	var err error
-	for range jobsOpen + 1 {
-		if err != nil {
-			t.Fatal(err)
+	fill := func() (all []ReplayStatus) {
+		t.Helper()
+		var mu sync.Mutex
+		one := func() error {
+			r, err := b.Replay(t.Context(), Selection{Subscription: subs["acme"]}, "", false)
+			if mu.Lock(); err == nil {
+				all = append(all, r)
+			}
+			mu.Unlock()
+			return err
 		}
-		_, err = b.Replay(t.Context(), Selection{Subscription: subs["acme"]}, "", false)
+		var many sync.WaitGroup
+		for range jobsOpen + 20 { // at once
+			many.Go(func() { _ = one() })
+		}
+		many.Wait()
+		var err error
+		for err == nil && len(all) <= jobsOpen {
+			err = one()
+		}
+		if !errors.Is(err, ErrConflict) || len(all) != jobsOpen {
+			t.Fatalf("%d run, then %v", len(all), err)
+		}
+		slices.SortFunc(all, func(a, b ReplayStatus) int { return int(a.Number) - int(b.Number) })
+		return all
 	}
-	if !errors.Is(err, ErrConflict) {
-		t.Errorf("one more than %d: %v", jobsOpen, err)
-	}
+	first := fill()
 	if _, err := b.Replay(t.Context(), Selection{Tenant: "acme"}, "", true); err != nil {
 		t.Errorf("a dry run: %v", err)
 	}
 	b.replay(Selection{Subscription: subs["beta"]})
 	b.until(subs["beta"], "delivery", delivered(1))
+	for _, r := range first {
+		if _, err := b.CancelReplay(t.Context(), r.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill()
+	last := first[len(first)-1].ID
+	if _, err := b.ResumeReplay(t.Context(), last); !errors.Is(err, ErrConflict) {
+		t.Errorf("resuming beside %d that run: %v", jobsOpen, err)
+	}
+	done := b.job(first[jobsOpen-cancelledMost-1].ID, "the end of what was cancelled first", isDone)
+	if done.Left != 0 || done.Skipped != 1 {
+		t.Errorf("%+v", done)
+	}
+	if s, err := b.ReplayOf(first[jobsOpen-cancelledMost].ID); err != nil || s.State != journal.JobCancelled {
+		t.Errorf("of the latest: %+v, %v", s, err)
+	}
+}
+
+// Changing a replay, and ending one, waits for nobody who reads for another, however long that takes.
+func TestAReplayWaitsForNoOther(t *testing.T) {
+	b := start(t, nil)
+	subs := map[string]string{}
+	for _, id := range []string{"acme", "beta", "gamma"} {
+		b.tenant(id)
+		subs[id] = b.subscribe(id, id, journal.Limits{})
+		b.bury(subs[id], id, id, 3)
+	}
+	for _, id := range []string{"acme", "gamma"} {
+		edit(t, b, subs[id], func(s *journal.Subscription) { s.Paused = true })
+	}
+	slow, other := b.replay(Selection{Tenant: "acme"}), b.replay(Selection{Tenant: "gamma"})
+	turn := b.openJob(slow.Number).turn
+	turn <- struct{}{} // as one that reads a time range
+	quick := b.replay(Selection{Tenant: "beta"})
+	b.job(quick.ID, "the end", isDone)
+	if s, err := b.CancelReplay(t.Context(), other.ID); err != nil || s.State != journal.JobCancelled {
+		t.Errorf("%+v, %v", s, err)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := b.CancelReplay(gone, slow.ID); !errors.Is(err, context.Canceled) {
+		t.Errorf("nobody waits for the answer any more: %v", err)
+	}
+	<-turn
+	if s, err := b.CancelReplay(t.Context(), slow.ID); err != nil || s.State != journal.JobCancelled {
+		t.Errorf("%+v, %v", s, err)
+	}
 }
 
 // What waits is not sent twice by a resend, also when it is so old that it has moved.

@@ -66,8 +66,8 @@ func (f *Fanout) mayResend(ctx context.Context, t *journal.Trigger, id string) (
 		return nil, fmt.Errorf("%w: subscription %q", ErrNotFound, id)
 	}
 	l := lanes[0]
+	seen := f.shown(t, l.tenant.name)
 	f.mu.Lock()
-	seen := slices.Contains(t.Audience.Tenants, l.tenant.name) || t.Audience.Broadcast && l.tenant.granted(t)
 	disabled := l.sub.Disabled
 	f.mu.Unlock()
 	switch {

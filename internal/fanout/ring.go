@@ -67,6 +67,16 @@ func (q *ring) grow() {
 	q.buf, q.start = next, 0
 }
 
+// insert puts r in front of the i-th element. The numbers from it on name others then.
+func (q *ring) insert(i int, r ref) {
+	q.pushBack(r)
+	mask := len(q.buf) - 1
+	for j := q.n - 1; j > i; j-- {
+		q.buf[(q.start+j)&mask] = q.at(j - 1)
+	}
+	q.buf[(q.start+i)&mask] = r
+}
+
 // replace puts r in the place of the m elements from the i-th on. Those behind keep their numbers.
 func (q *ring) replace(i, m int, r ref) {
 	for j := i; j < i+m; j++ {

@@ -152,11 +152,11 @@ func TestLoadKeepsItsCacheWithinItsBytes(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	sum := int64(0)
-	for e := c.order.Front(); e != nil; e = e.Next() {
-		sum += e.Value.(*Pack).memory()
+	for _, p := range c.bySeq {
+		sum += p.memory()
 	}
-	if sum != c.bytes || c.bytes > o.Cache || c.order.Len() < 2 || c.order.Len() != len(c.bySeq) {
-		t.Errorf("%d packs of %d bytes, counted %d", c.order.Len(), sum, c.bytes)
+	if sum != c.bytes || c.bytes > o.Cache || len(c.bySeq) < 2 {
+		t.Errorf("%d packs of %d bytes, counted %d", len(c.bySeq), sum, c.bytes)
 	}
 }
 

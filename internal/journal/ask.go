@@ -71,6 +71,9 @@ func entries(ctx context.Context, kv jetstream.KeyValue, readers int, take func(
 				silent.Reset(entrySilence)
 				return take(e)
 			})
+			if ctx.Err() != nil && errors.Is(errs[i], errReaderEnded) {
+				errs[i] = nil // another's end is why
+			}
 			end(cmp.Or(errs[i], errLoaded))
 		})
 	}
@@ -81,19 +84,19 @@ func entries(ctx context.Context, kv jetstream.KeyValue, readers int, take func(
 	return errors.Join(errs...)
 }
 
+var errReaderEnded = fmt.Errorf("%w: the bucket's reader has ended", ErrUnavailable)
+
 // eachEntry returns nil at the entry that says that there are no more, and when ctx ends: whoever ended it knows why.
 func eachEntry(ctx context.Context, from <-chan jetstream.KeyValueEntry, take func(jetstream.KeyValueEntry) error) error {
 	for {
 		select {
 		case e, ok := <-from:
-			if !ok && ctx.Err() != nil { // it ends with the context
+			switch {
+			case e != nil:
+			case ok: // there are no more
 				return nil
-			}
-			if !ok {
-				return fmt.Errorf("%w: the bucket's reader has ended", ErrUnavailable)
-			}
-			if e == nil {
-				return nil
+			default: // it ends with ctx, or by itself
+				return errReaderEnded
 			}
 			if err := take(e); err != nil {
 				return err

@@ -1,26 +1,43 @@
 package journal
 
 import (
-	"container/list"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 )
 
-// packs keeps decoded packs, least recently used first out, within a number of bytes. One that is
-// asked for by several at once is read once. What it returns is shared and never changed. Safe for
-// concurrent use.
+// readersMost packs are read at once.
+const readersMost = 4
+
+// packs keeps decoded packs within a number of bytes. One that is asked for by several at once is read once. What it
+// returns is shared and never changed. Safe for concurrent use.
+//
+// Lanes that drain side by side ask for packs all over a part of the log, again and again. So what waits to be read
+// is read in the order of the log, round and round: the server loads a block of 8 MB for a cold read, and the next
+// one is near. And any pack goes out but for the newest: were it the one not used for longest, and that part of the
+// log a little larger than the room, every pack would go out just before it is asked for.
 type packs struct {
 	link *link
 	room int64
-	held bool // of HELD, not of TRIGGERS
+	load func(ctx context.Context, seq uint64) (*Pack, error) // from the stream
 
-	mu    sync.Mutex
-	bytes int64
-	order *list.List // of *Pack, most recently used first
-	bySeq map[uint64]*list.Element
-	reads map[uint64]*packRead
+	fetched atomic.Uint64 // messages read because they were not at hand
+
+	mu      sync.Mutex
+	bytes   int64
+	bySeq   map[uint64]*Pack
+	newest  [keepNewest]uint64 // the last that came, in turn
+	came    int
+	reads   map[uint64]*packRead
+	queue   []uint64 // of reads: not begun, ascending
+	at      uint64   // where reading is
+	readers int
 }
+
+const keepNewest = 8
 
 type packRead struct {
 	done chan struct{}
@@ -29,7 +46,9 @@ type packRead struct {
 }
 
 func newPacks(l *link, room int64) *packs {
-	return &packs{link: l, room: room, order: list.New(), bySeq: make(map[uint64]*list.Element), reads: make(map[uint64]*packRead)}
+	c := &packs{link: l, room: room, bySeq: make(map[uint64]*Pack), reads: make(map[uint64]*packRead)}
+	c.load = c.fromTriggers
+	return c
 }
 
 // Load returns one trigger through a byte-bounded cache of decoded packs. It is shared: not to be
@@ -39,6 +58,24 @@ func (j *Journal) Load(ctx context.Context, p Position) (*Trigger, error) {
 		return j.loadHeld(ctx, p)
 	}
 	pack, err := j.packs.get(ctx, p.Seq())
+	return pack.trigger(p, err)
+}
+
+// LoadInOrder is Load of what is not in HELD, for one who reads through the log alone: it does not wait for those
+// who read here and there.
+func (j *Journal) LoadInOrder(ctx context.Context, p Position) (*Trigger, error) {
+	pack := j.packs.cached(p.Seq())
+	var err error
+	if pack == nil {
+		if pack, err = j.packs.fetch(ctx, p.Seq()); err == nil {
+			j.packs.put(pack)
+		}
+	}
+	return pack.trigger(p, err)
+}
+
+// trigger is the pack's at the position, unless there was an error.
+func (pack *Pack) trigger(p Position, err error) (*Trigger, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -52,30 +89,19 @@ func (j *Journal) Load(ctx context.Context, p Position) (*Trigger, error) {
 func (c *packs) cached(seq uint64) *Pack {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.cachedLocked(seq)
-}
-
-func (c *packs) cachedLocked(seq uint64) *Pack {
-	e := c.bySeq[seq]
-	if e == nil {
-		return nil
-	}
-	c.order.MoveToFront(e)
-	return e.Value.(*Pack)
+	return c.bySeq[seq]
 }
 
 // get returns the pack, judged.
 func (c *packs) get(ctx context.Context, seq uint64) (*Pack, error) {
 	c.mu.Lock()
-	if p := c.cachedLocked(seq); p != nil {
+	if p := c.bySeq[seq]; p != nil {
 		c.mu.Unlock()
 		return p, nil
 	}
-	r, reading := c.reads[seq]
-	if !reading {
-		r = &packRead{done: make(chan struct{})}
-		c.reads[seq] = r
-		go c.read(context.WithoutCancel(ctx), seq, r)
+	r := c.reads[seq]
+	if r == nil {
+		r = c.askLocked(seq)
 	}
 	c.mu.Unlock()
 	select {
@@ -86,21 +112,59 @@ func (c *packs) get(ctx context.Context, seq uint64) (*Pack, error) {
 	}
 }
 
-func (c *packs) read(ctx context.Context, seq uint64, r *packRead) {
-	r.pack, r.err = c.fetch(ctx, seq)
-	if r.err == nil {
-		c.put(r.pack)
+func (c *packs) askLocked(seq uint64) *packRead {
+	r := &packRead{done: make(chan struct{})}
+	c.reads[seq] = r
+	at, _ := slices.BinarySearch(c.queue, seq)
+	c.queue = slices.Insert(c.queue, at, seq)
+	if c.readers < readersMost {
+		c.readers++
+		go c.read()
 	}
+	return r
+}
+
+// read reads what is asked for until there is nothing.
+func (c *packs) read() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.queue) > 0 {
+		i, _ := slices.BinarySearch(c.queue, c.at)
+		if i == len(c.queue) {
+			i = 0
+		}
+		seq := c.queue[i]
+		c.queue, c.at = slices.Delete(c.queue, i, i+1), seq
+		c.mu.Unlock()
+		pack, err := c.fetch(context.Background(), seq)
+		c.mu.Lock()
+		if err == nil {
+			c.putLocked(pack)
+		}
+		c.endLocked(seq, pack, err)
+		if errors.Is(err, ErrUnavailable) { // each would take as long to find out
+			for _, seq := range c.queue {
+				c.endLocked(seq, nil, err)
+			}
+			c.queue = nil
+		}
+	}
+	c.readers--
+}
+
+func (c *packs) endLocked(seq uint64, pack *Pack, err error) {
+	r := c.reads[seq]
 	delete(c.reads, seq)
-	c.mu.Unlock()
+	r.pack, r.err = pack, err
 	close(r.done)
 }
 
 func (c *packs) fetch(ctx context.Context, seq uint64) (*Pack, error) {
-	if c.held {
-		return fetchHeld(ctx, c.link, seq)
-	}
+	c.fetched.Add(1)
+	return c.load(ctx, seq)
+}
+
+func (c *packs) fromTriggers(ctx context.Context, seq uint64) (*Pack, error) {
 	m, ok, err := c.link.one(ctx, triggersStream, getRequest{Seq: max(seq, 1)})
 	if err != nil {
 		return nil, err
@@ -125,33 +189,48 @@ func (c *packs) absent(ctx context.Context, seq uint64) error {
 	return &Damage{Stream: triggersStream, From: seq, To: seq, What: "message is missing"}
 }
 
-// put keeps p, as the one used last.
+// put keeps p.
 func (c *packs) put(p *Pack) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.putLocked(p)
+}
+
+func (c *packs) putLocked(p *Pack) {
 	if c.bySeq[p.Seq] != nil {
 		return
 	}
-	c.bySeq[p.Seq] = c.order.PushFront(p)
+	c.bySeq[p.Seq] = p
 	c.bytes += p.memory()
-	for c.bytes > c.room && c.order.Len() > 1 {
-		c.dropLocked(c.order.Back())
+	c.newest[c.came%keepNewest] = p.Seq
+	c.came++
+	for seq, old := range c.bySeq { // in no order
+		if c.bytes <= c.room {
+			return
+		}
+		if !slices.Contains(c.newest[:], seq) {
+			c.dropLocked(old)
+		}
+	}
+	for seq, old := range c.bySeq { // the newest alone are too much
+		if c.bytes > c.room && seq != p.Seq {
+			c.dropLocked(old)
+		}
 	}
 }
 
-func (c *packs) dropLocked(e *list.Element) {
-	old := c.order.Remove(e).(*Pack)
-	delete(c.bySeq, old.Seq)
-	c.bytes -= old.memory()
+func (c *packs) dropLocked(p *Pack) {
+	delete(c.bySeq, p.Seq)
+	c.bytes -= p.memory()
 }
 
 // trimmed forgets what stood below the sequence first.
 func (c *packs) trimmed(first uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for seq, e := range c.bySeq {
+	for seq, p := range c.bySeq {
 		if seq < first {
-			c.dropLocked(e)
+			c.dropLocked(p)
 		}
 	}
 }

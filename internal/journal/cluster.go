@@ -68,7 +68,7 @@ func (l *link) outside(maxBody int) error {
 	if c.User != "" {
 		opts = append(opts, nats.UserInfo(c.User, c.Password))
 	}
-	if l.nc, err = nats.Connect(strings.Join(c.URLs, ","), opts...); err != nil {
+	if err := l.connect(strings.Join(c.URLs, ","), opts); err != nil {
 		return fmt.Errorf("journal: the NATS cluster: %w", err)
 	}
 	most := l.nc.MaxPayload()
@@ -144,7 +144,7 @@ func (l *link) leader(ctx context.Context, stream string, r getRequest) (message
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
-	m, err := l.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	m, err := l.reads.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
 	if err != nil {
 		return message{}, false, unanswered(stream, err)
 	}

@@ -49,7 +49,7 @@ func (l *link) direct(ctx context.Context, stream string, r getRequest) (message
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
-	m, err := l.nc.RequestWithContext(ctx, getSubject(stream), body)
+	m, err := l.reads.RequestWithContext(ctx, getSubject(stream), body)
 	if err != nil {
 		return message{}, false, unanswered(stream, err)
 	}
@@ -82,14 +82,14 @@ func (l *link) directBatch(ctx context.Context, stream string, from uint64, subj
 	if err != nil {
 		return nil, err
 	}
-	inbox := l.nc.NewInbox()
+	inbox := l.reads.NewInbox()
 	got := make(chan *nats.Msg, n+1) // with the one that says it was all: never full
-	sub, err := l.nc.ChanSubscribe(inbox, got)
+	sub, err := l.reads.ChanSubscribe(inbox, got)
 	if err != nil {
 		return nil, unanswered(stream, err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // fails only when the connection is gone, and the subscription with it
-	if err := l.nc.PublishRequest(getSubject(stream), inbox, body); err != nil {
+	if err := l.reads.PublishRequest(getSubject(stream), inbox, body); err != nil {
 		return nil, unanswered(stream, err)
 	}
 	return l.collect(ctx, stream, got)

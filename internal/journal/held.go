@@ -116,6 +116,24 @@ func (j *Journal) DropHeld(ctx context.Context, seq uint64) error {
 	return nil
 }
 
+// DropHeldBelow deletes all messages of HELD below the sequence.
+func (j *Journal) DropHeldBelow(ctx context.Context, seq uint64) error {
+	if seq <= 1 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, j.link.patience)
+	defer cancel()
+	s, err := j.link.js.Stream(ctx, heldStream)
+	if err == nil {
+		err = s.Purge(ctx, jetstream.WithPurgeSequence(seq))
+	}
+	if err != nil {
+		return unanswered(heldStream, err)
+	}
+	j.held.trimmed(seq)
+	return nil
+}
+
 // KeepHeld deletes the messages of HELD for which live reports false: a crash came between their storing
 // and their record, or between their last delivery's end and their deletion. Call it once, before
 // PutHeld.
@@ -154,4 +172,13 @@ func (j *Journal) Pinned(p Position) float64 {
 	}
 	n := float64(s.last - max(p.Seq(), s.first) + 1)
 	return float64(s.bytes) / float64(s.max) * n / float64(s.last-s.first+1)
+}
+
+// Beyond returns a position behind from, so that about so many bytes of TRIGGERS lie between.
+func (j *Journal) Beyond(from Position, bytes int64) Position {
+	n := uint64(1)
+	if s, err := j.link.span(context.Background(), triggersStream); err == nil && s.bytes > 0 {
+		n = max(n, uint64(float64(s.last-s.first+1)*float64(bytes)/float64(s.bytes)))
+	}
+	return position(max(from.Seq(), 1)+n, 0)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -49,34 +48,18 @@ const (
 	jobsMost   = 100 // of one tenant; its oldest that have ended are forgotten
 )
 
-// jobs keeps replays in a KV bucket of their own, which is made with the first. Safe for concurrent use.
+// jobs keeps replays in a bucket of their own. Safe for concurrent use.
 type jobs struct {
-	link *link
-	turn chan struct{} // one token: its holder writes
+	bucket *lazyBucket
 
 	mu       sync.Mutex
-	kv       jetstream.KeyValue // nil: no bucket yet
 	byNumber map[uint32]Job
 	last     uint32
 }
 
-func openJobs(ctx context.Context, l *link) (*jobs, error) {
-	s := &jobs{link: l, turn: make(chan struct{}, 1), byNumber: make(map[uint32]Job)}
-	err := l.asked(ctx, func(ctx context.Context) (err error) {
-		s.kv, err = l.js.KeyValue(ctx, jobsBucket)
-		return err
-	})
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return s, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("journal: jobs: %w", err)
-	}
-	return s, s.load(ctx)
-}
-
-func (s *jobs) load(ctx context.Context) error {
-	err := entries(ctx, s.kv, 1, func(e jetstream.KeyValueEntry) error {
+func openJobs(ctx context.Context, l *link) (s *jobs, err error) {
+	s = &jobs{byNumber: make(map[uint32]Job)}
+	s.bucket, err = openLazy(ctx, l, jobsBucket, func(e jetstream.KeyValueEntry) error {
 		var job Job
 		if err := json.Unmarshal(e.Value(), &job); err != nil || jobKey(job.Number) != e.Key() {
 			return fmt.Errorf("%w: record %s of a job", ErrDamaged, e.Key())
@@ -84,11 +67,8 @@ func (s *jobs) load(ctx context.Context) error {
 		s.byNumber[job.Number] = job
 		s.last = max(s.last, job.Number)
 		return nil
-	}, jetstream.IgnoreDeletes())
-	if err != nil {
-		return fmt.Errorf("journal: jobs: %w", err)
-	}
-	return nil
+	})
+	return s, err
 }
 
 func jobKey(n uint32) string { return "job." + strconv.FormatUint(uint64(n), 10) }
@@ -103,7 +83,9 @@ func (j *Journal) Jobs() []Job {
 
 // Job returns the replay with that id, and reports whether there is one.
 func (j *Journal) Job(id string) (Job, bool) {
-	for _, job := range j.Jobs() {
+	j.jobs.mu.Lock()
+	defer j.jobs.mu.Unlock()
+	for _, job := range j.jobs.byNumber {
 		if job.ID == id {
 			return job, true
 		}
@@ -115,14 +97,11 @@ func (j *Journal) Job(id string) (Job, bool) {
 // that is durable. ErrUnavailable is in doubt.
 func (j *Journal) PutJob(ctx context.Context, job Job) (Job, error) {
 	s := j.jobs
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
-		return Job{}, ctx.Err()
+	ctx, leave, err := s.bucket.enter(ctx)
+	if err != nil {
+		return Job{}, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), registryPatience)
-	defer cancel()
+	defer leave()
 	job.Changed = createdNow()
 	if job.Number == 0 {
 		s.mu.Lock()
@@ -131,7 +110,11 @@ func (j *Journal) PutJob(ctx context.Context, job Job) (Job, error) {
 		s.mu.Unlock()
 		job.ID, job.Created = randomID("rpl_"), job.Changed
 	}
-	if err := s.store(ctx, job); err != nil {
+	value, err := json.Marshal(&job)
+	if err != nil {
+		return Job{}, err
+	}
+	if err := s.bucket.put(ctx, jobKey(job.Number), value); err != nil {
 		return Job{}, err
 	}
 	s.mu.Lock()
@@ -139,33 +122,6 @@ func (j *Journal) PutJob(ctx context.Context, job Job) (Job, error) {
 	s.mu.Unlock()
 	s.forget(ctx, job.Tenant)
 	return job, nil
-}
-
-// store is called by the holder of the turn.
-func (s *jobs) store(ctx context.Context, job Job) error {
-	value, err := json.Marshal(&job)
-	if err != nil {
-		return err
-	}
-	if s.kv == nil {
-		s.kv, err = s.link.bucket(ctx, jetstream.KeyValueConfig{
-			Bucket: jobsBucket, Storage: jetstream.FileStorage, History: 1, MaxValueSize: maxRecord,
-		})
-		if err == nil {
-			err = s.link.names.syncAll()
-		}
-		if err != nil {
-			s.kv = nil
-			return inDoubt(err)
-		}
-	}
-	if _, err := s.kv.Put(ctx, jobKey(job.Number), value); err != nil {
-		return inDoubt(err)
-	}
-	if err := s.link.names.sync(); err != nil {
-		return inDoubt(err)
-	}
-	return nil
 }
 
 // forget removes a tenant's oldest that have ended, where it has too many.
@@ -185,7 +141,7 @@ func (s *jobs) forget(ctx context.Context, tenant string) {
 	s.mu.Unlock()
 	slices.Sort(ended)
 	for _, n := range ended[:max(0, min(over, len(ended)))] {
-		if s.kv.Purge(ctx, jobKey(n)) != nil {
+		if s.bucket.remove(ctx, jobKey(n)) != nil {
 			return // the next one tries again
 		}
 		s.mu.Lock()

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Errors callers tell apart.
@@ -130,6 +132,8 @@ type Journal struct {
 	reg    *Registry
 	access *Access
 	jobs   *jobs
+	kept   jetstream.KeyValue // of PutSizes; nil: not written yet
+	tiers  *tiers
 
 	append   *appender
 	outcomes *outcomes
@@ -172,6 +176,8 @@ type Status struct {
 	Flushes       uint64
 	FlushTime     time.Duration // all of them together
 	Packs         uint64        // synced writes of triggers
+	Reads         uint64        // messages of TRIGGERS read back for what waited,
+	HeldReads     uint64        // and of HELD
 	Oldest        time.Time     // of the triggers kept; zero: none
 	Free, Total   int64
 	Epoch         uint64

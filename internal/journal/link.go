@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -20,8 +21,11 @@ const (
 	reconnectMost = 2 * time.Second // the same for a cluster's connection
 )
 
-// link is the embedded server and the one connection to it, or the connection to a cluster. The connection
-// outlives the server: it comes back by itself when the server has been opened again.
+// link is the embedded server and the connections to it, or those to a cluster. They outlive the server: they come
+// back by themselves when it has been opened again.
+//
+// Messages are read over a connection of their own: a server answers a read before it looks at what comes next on
+// that connection, and a cold read loads a block of 8 MB. What is written does not wait behind it.
 type link struct {
 	cluster   *Cluster // nil: the server is embedded
 	replicas  int
@@ -36,8 +40,9 @@ type link struct {
 	// intercept stands between publish and the server in tests; store does what publish does without it.
 	intercept func(subject string, data []byte, store func() (uint64, error)) (uint64, error)
 
-	nc *nats.Conn
-	js jetstream.JetStream
+	nc    *nats.Conn
+	reads *nats.Conn
+	js    jetstream.JetStream
 
 	mu     sync.Mutex
 	srv    *server.Server // nil while it is being opened
@@ -78,10 +83,17 @@ func (l *link) inside(dir string) error {
 	}
 	l.srv = srv
 	opts := append(l.connection(), nats.InProcessServer(l), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0))
-	if l.nc, err = nats.Connect("", opts...); err != nil {
+	if err := l.connect("", opts); err != nil {
 		return fmt.Errorf("journal: connect: %w", err)
 	}
 	return nil
+}
+
+func (l *link) connect(urls string, opts []nats.Option) (err error) {
+	if l.nc, err = nats.Connect(urls, opts...); err == nil {
+		l.reads, err = nats.Connect(urls, opts...)
+	}
+	return err
 }
 
 // connection returns what connections to both have in common.
@@ -161,7 +173,7 @@ func (l *link) reopen(seen uint64) error {
 		l.next, l.wait = time.Now().Add(l.wait), min(2*l.wait, reconnectMost)
 		l.opened++
 		l.log.Warn("journal: the cluster is connected to again")
-		return l.nc.ForceReconnect()
+		return errors.Join(l.nc.ForceReconnect(), l.reads.ForceReconnect())
 	}
 	l.log.Warn("journal: the embedded server is opened again")
 	if old := l.srv; old != nil {
@@ -181,8 +193,10 @@ func (l *link) reopen(seen uint64) error {
 
 // close is a clean stop: the streams' state is written, so that the next start is short.
 func (l *link) close() {
-	if l.nc != nil {
-		l.nc.Close()
+	for _, c := range []*nats.Conn{l.nc, l.reads} {
+		if c != nil {
+			c.Close()
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -78,7 +78,7 @@ func (j *Journal) open(ctx context.Context) (err error) {
 	}
 	j.packs = newPacks(j.link, j.opt.Cache)
 	j.held = newPacks(j.link, j.opt.Cache/4)
-	j.held.held = true
+	j.held.load = func(ctx context.Context, seq uint64) (*Pack, error) { return fetchHeld(ctx, j.link, seq) }
 	if err := j.recover(ctx); err != nil {
 		return err
 	}
@@ -92,6 +92,7 @@ func (j *Journal) open(ctx context.Context) (err error) {
 		},
 		func(ctx context.Context) (err error) { j.access, err = openAccess(ctx, j.link); return err },
 		func(ctx context.Context) (err error) { j.jobs, err = openJobs(ctx, j.link); return err },
+		func(ctx context.Context) (err error) { j.tiers, err = openTiers(ctx, j.link); return err },
 	} {
 		if err := j.link.insist(ctx, load); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"reflect"
 	"testing"
 	"time"
@@ -153,4 +154,38 @@ func TestATenantForgetsItsOwnReplaysAlone(t *testing.T) {
 	if n := len(j.Jobs()); n != jobsMost+1 {
 		t.Errorf("%d are kept, want %d and one", n, jobsMost)
 	}
+}
+
+// Tiers of the API are kept over restarts, and a removed one is gone.
+func TestTiersAreKept(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, testOptions(dir))
+	if _, err := j.link.js.KeyValue(t.Context(), tiersBucket); err == nil {
+		t.Error("a bucket before the first tier")
+	}
+	gold := Tier{Name: "gold", Rate: "5/s", Burst: 9, CapAuto: CapAuto{2, 8}, Inbound: Inbound{"1/s", 2, 3}}
+	for _, tier := range []Tier{{Name: "gold"}, {Name: "tin", Weight: 2}, {Name: "gone"}, gold} {
+		if err := j.PutTier(t.Context(), tier); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.DeleteTier(t.Context(), "gone"); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.DeleteTier(t.Context(), "gone"); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	closeJournal(t, j)
+	j = open(t, testOptions(dir))
+	gold.Format = recordFormat
+	if got := j.Tiers(); !reflect.DeepEqual(got, []Tier{gold, {Format: recordFormat, Name: "tin", Weight: 2}}) {
+		t.Errorf("%+v", got)
+	}
+	if err := j.PutTier(t.Context(), Tier{Name: "gone", Cap: 1}); err != nil { // a name may come back
+		t.Fatal(err)
+	}
+	if len(j.Tiers()) != 3 {
+		t.Errorf("%+v", j.Tiers())
+	}
+	closeJournal(t, j)
 }

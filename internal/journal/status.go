@@ -18,6 +18,7 @@ func (j *Journal) Status() Status {
 	s.Unflushed, s.UnflushedFor = j.outcomes.unflushed()
 	s.FlushLast, s.Flushes, s.FlushTime = j.outcomes.lastFlush()
 	s.Packs = j.append.packs.Load()
+	s.Reads, s.HeldReads = j.packs.fetched.Load(), j.held.fetched.Load()
 	s.Total, s.Free = j.disk.Usage()
 	s.KeyWindow = j.append.tail.keys.reach(time.Now())
 	s.Floor = j.trim.current()

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -20,6 +22,7 @@ const (
 
 // applyIn is what POST /v1/apply reads: objects as they shall be.
 type applyIn struct {
+	Tiers         []tierIn         `json:"tiers,omitempty"` // each with a name
 	Tenants       []tenantIn       `json:"tenants,omitempty"`
 	Subscriptions []subscriptionIn `json:"subscriptions,omitempty"` // each with a name
 	Prune         bool             `json:"prune,omitempty"`         // remove named subscriptions of these tenants that are not listed
@@ -36,9 +39,9 @@ type planView struct {
 // changeView is one object that changes.
 type changeView struct {
 	Act    string            `json:"act" enum:"create,change,remove"`
-	Kind   string            `json:"kind" enum:"tenant,subscription"`
-	Tenant string            `json:"tenant"`
-	Name   string            `json:"name,omitempty"` // of a subscription
+	Kind   string            `json:"kind" enum:"tier,tenant,subscription"`
+	Tenant string            `json:"tenant,omitempty"`
+	Name   string            `json:"name,omitempty"` // of a tier or a subscription
 	ID     string            `json:"id,omitempty"`   // of a subscription that exists
 	Fields []fieldChangeView `json:"fields,omitempty"`
 	Secret string            `json:"secret,omitempty"` // of a new subscription that named none; once
@@ -56,6 +59,7 @@ const (
 	actChange = "change"
 	actRemove = "remove"
 
+	kindTier         = "tier"
 	kindTenant       = "tenant"
 	kindSubscription = "subscription"
 )
@@ -65,10 +69,13 @@ const (
 type plan struct {
 	s         *Server
 	prune     bool
+	tiers     map[string]fanout.Tier     // all, as they will be
+	made      map[string]bool            // those of the request
 	tenants   map[string]*journal.Tenant // those of the request, as they will be
 	subs      []*planned
-	listed    map[[2]string]bool // tenants and names of subs
-	lanes     map[[2]string]int  // tenants and lanes: subscriptions that share them when all is done
+	listed    map[[2]string]bool       // tenants and names of subs
+	lanes     map[[2]string]int        // tenants and lanes: subscriptions that share them when all is done
+	counts    map[string]fanout.Beside // by tenant: what it has when all is done; of Hosts, what is added at most
 	changes   []change
 	unchanged int
 	problems  []fieldRule
@@ -86,6 +93,7 @@ type planned struct {
 // change is one write.
 type change struct {
 	changeView
+	tier   *fanout.Tier
 	tenant *journal.Tenant
 	sub    *planned
 }
@@ -97,9 +105,10 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := &plan{s: s, tenants: map[string]*journal.Tenant{}, listed: map[[2]string]bool{}, lanes: map[[2]string]int{}}
-	var tenants, subs []json.RawMessage
+	p := &plan{s: s, made: map[string]bool{}, tenants: map[string]*journal.Tenant{}, listed: map[[2]string]bool{}, lanes: map[[2]string]int{}, counts: map[string]fanout.Beside{}}
+	var tiers, tenants, subs []json.RawMessage
 	dry := false
+	o.read("tiers", nil, parseArray(&tiers))
 	o.read("tenants", nil, parseArray(&tenants))
 	o.read("subscriptions", nil, parseArray(&subs))
 	o.read("prune", nil, parseBool(&p.prune))
@@ -109,7 +118,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // as long as the writes take
 	return s.alone(r.Context(), func() error {
-		p.make(tenants, subs)
+		p.make(tiers, tenants, subs)
 		if len(p.problems) > 0 {
 			return (&object{problems: p.problems[:min(len(p.problems), maxProblems)]}).refusal()
 		}
@@ -132,7 +141,16 @@ func parseArray(to *[]json.RawMessage) func(json.RawMessage) string {
 	}
 }
 
-func (p *plan) make(tenants, subs []json.RawMessage) {
+func (p *plan) make(tiers, tenants, subs []json.RawMessage) {
+	p.tiers = maps.Clone(*p.s.tiers.Load())
+	for i, raw := range tiers {
+		p.planTier(fmt.Sprintf("tiers[%d]", i), raw)
+	}
+	if len(p.made) > 0 && len(p.problems) == 0 {
+		if err := p.s.keeper.checkTiers(p.tiers); err != nil {
+			p.problems = append(p.problems, fieldRule{"tiers", problemOf(err).detail})
+		}
+	}
 	for i, raw := range tenants {
 		p.tenant(fmt.Sprintf("tenants[%d]", i), raw)
 	}
@@ -171,6 +189,30 @@ func (p *plan) wrong(o *object, err error) bool {
 	return len(o.problems) > 0
 }
 
+func (p *plan) planTier(at string, raw json.RawMessage) {
+	o := p.object(at, raw)
+	if o == nil {
+		return
+	}
+	var t fanout.Tier
+	o.read("name", nil, parseText(&t.Name, tierNameRule, tierNameForm.MatchString))
+	o.require("name")
+	readTier(o, &t)
+	if p.made[t.Name] {
+		o.bad("name", "stands in the list before")
+	}
+	var fixed *problem
+	if t.Name != "" && errors.As(p.s.changeable(t.Name), &fixed) {
+		o.bad("name", fixed.fields[0].Rule)
+	}
+	if p.wrong(o, nil) {
+		return
+	}
+	old, exists := p.tiers[t.Name]
+	p.tiers[t.Name], p.made[t.Name] = t, true
+	p.add(change{changeView: changeView{Act: actCreate, Kind: kindTier, Name: t.Name}, tier: &t}, exists, differences(p.s.viewTier(&old), p.s.viewTier(&t)))
+}
+
 func (p *plan) tenant(at string, raw json.RawMessage) {
 	o := p.object(at, raw)
 	if o == nil {
@@ -189,10 +231,14 @@ func (p *plan) tenant(at string, raw json.RawMessage) {
 	case id != "":
 		p.tenants[id] = &t
 	}
-	p.s.readTenantFields(o, &t)
+	readTenantFields(o, &t, p.tiers)
 	var err error
 	if len(o.problems) == 0 {
-		err = p.s.fanout.CheckTenant(t)
+		check := t
+		if p.made[t.Tier] {
+			check.Tier = "default" // its own is not there yet
+		}
+		err = p.s.fanout.CheckTenant(check)
 	}
 	if p.wrong(o, err) {
 		return
@@ -239,9 +285,16 @@ func (p *plan) subscription(at string, raw json.RawMessage) {
 		key := delivery.NewSecret()
 		d.next.Secrets, d.made = [][]byte{key}, delivery.FormatSecret(key)
 	}
+	n := p.counts[tenantID]
 	if !d.exists {
 		p.lanes[[2]string{tenantID, d.next.Group}]++
+		n.Live++
+		n.Ever++
 	}
+	if d.next.URL != d.old.URL {
+		n.Hosts++
+	}
+	p.counts[tenantID] = n
 	p.subs = append(p.subs, d)
 }
 
@@ -277,12 +330,16 @@ func (s *Server) desired(o *object, tenantID, name string, old journal.Subscript
 // present looks at a subscription that exists: a prune removes it if it has a name, and one of the request's
 // tenants does not list it.
 func (p *plan) present(sub *journal.Subscription) {
+	n := p.counts[sub.Tenant]
+	n.Ever++
+	defer func() { p.counts[sub.Tenant] = n }()
 	switch {
 	case sub.Deleted:
 	case p.prune && sub.Name != "" && p.tenants[sub.Tenant] != nil && !p.listed[[2]string{sub.Tenant, sub.Name}]:
 		p.changes = append(p.changes, change{changeView: changeView{Act: actRemove, Kind: kindSubscription, Tenant: sub.Tenant, Name: sub.Name, ID: sub.ID}})
 	default:
 		p.lanes[[2]string{sub.Tenant, sub.Group}]++
+		n.Live++
 	}
 }
 
@@ -290,11 +347,22 @@ func (p *plan) present(sub *journal.Subscription) {
 func (p *plan) check(d *planned) {
 	var err error
 	if len(d.o.problems) == 0 {
-		siblings := 0
-		if !d.exists && d.next.Group != "" {
-			siblings = p.lanes[[2]string{d.next.Tenant, d.next.Group}] - 1
+		beside := p.counts[d.next.Tenant]
+		if !d.exists {
+			beside.Live--
+			beside.Ever--
 		}
-		err = p.s.fanout.CheckSubscription(d.next, p.tier(d.next.Tenant), siblings)
+		if d.next.Group != "" {
+			beside.Lane = p.lanes[[2]string{d.next.Tenant, d.next.Group}] - 1
+		}
+		if d.next.URL != d.old.URL {
+			beside.Hosts--
+		}
+		tier, ok := p.tiers[p.tier(d.next.Tenant)]
+		if !ok {
+			tier = p.tiers["default"]
+		}
+		err = p.s.fanout.CheckSubscription(d.next, tier, beside)
 	}
 	if p.wrong(d.o, err) {
 		return
@@ -303,16 +371,18 @@ func (p *plan) check(d *planned) {
 	p.add(c, d.exists, subscriptionDifferences(&d.old, &d.next))
 }
 
-// ordered puts removals first, which free names and places on lanes, then tenants, then subscriptions.
+// ordered puts removals first, which free names and places on lanes, then tiers, tenants and subscriptions.
 func (p *plan) ordered() {
 	rank := func(c *change) int {
 		switch {
 		case c.Act == actRemove:
 			return 0
-		case c.Kind == kindTenant:
+		case c.Kind == kindTier:
 			return 1
+		case c.Kind == kindTenant:
+			return 2
 		}
-		return 2
+		return 3
 	}
 	slices.SortStableFunc(p.changes, func(a, b change) int { return rank(&a) - rank(&b) })
 }
@@ -349,6 +419,9 @@ func (p *plan) write(r *http.Request, c *change) error {
 	}
 	var err error
 	switch {
+	case c.tier != nil:
+		act.Path = "/v1/tiers/" + c.Name
+		err = p.s.keeper.putTier(r.Context(), *c.tier)
 	case c.tenant != nil:
 		_, err = p.s.fanout.PutTenant(r.Context(), *c.tenant)
 	case c.sub == nil:
@@ -364,7 +437,7 @@ func (p *plan) write(r *http.Request, c *change) error {
 		act.Path = "/v1/subscriptions/" + c.ID
 	}
 	act.At = now()
-	return p.s.access.Audit(r.Context(), act)
+	return p.s.access.Audit(context.WithoutCancel(r.Context()), act) // the caller may have gone: the change is made
 }
 
 func (p *plan) writeSubscription(r *http.Request, c *change) error {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlane-dev/fairlane/internal/fanout"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
@@ -18,10 +19,7 @@ func (s *service) applies(t *testing.T, body string) (did string, v planView) {
 	s.must(200, s.do("POST", "/v1/apply", strings.NewReader(body))).into(t, &v)
 	var list []string
 	for _, c := range v.Changes {
-		text := map[string]string{actCreate: "+", actChange: "~", actRemove: "-"}[c.Act] + " " + c.Kind + " " + c.Tenant
-		if c.Name != "" {
-			text += "/" + c.Name
-		}
+		text := map[string]string{actCreate: "+", actChange: "~", actRemove: "-"}[c.Act] + " " + c.Kind + " " + strings.Trim(c.Tenant+"/"+c.Name, "/")
 		var fields []string
 		for _, f := range c.Fields {
 			fields = append(fields, f.Field)
@@ -98,7 +96,11 @@ func TestApplyWithOneErrorChangesNothing(t *testing.T) {
 		`{"tenants":[{"id":"acme","colour":"red"}]}`:                                           "tenants[0].colour",
 		`{"tenants":[{"id":"acme"},7]}`:                                                        "tenants[1]",
 		`{"tenants":{"id":"acme"}}`:                                                            "tenants",
-		`{"tenants":[{"id":"acme"}],"tiers":[]}`:                                               "tiers",
+		`{"tenants":[{"id":"acme","tier":"none"}],"tiers":[{"name":"gold"}]}`:                  "tenants[0].tier",
+		`{"tenants":[{"id":"acme"}],"tiers":[{"name":"gold"},{"name":"pro"}]}`:                 "tiers[1].name",
+		`{"tiers":[{"name":"gold"},{"name":"gold"}]}`:                                          "tiers[1].name",
+		`{"tenants":[{"id":"acme","tier":"gold"}],"tiers":[{"name":"gold","burst":2}]}`:        "tiers[0].burst",
+		`{"tiers":[{"name":"gold","inbound":{"burst":2}}]}`:                                    "tiers[0].inbound.burst",
 		`{"subscriptions":[` + good + `]}`:                                                     "subscriptions[0].tenant",
 		`{"tenants":[{"id":"acme"}],"subscriptions":[` + good + `,` + good + `]}`:              "subscriptions[1].name",
 		`{"tenants":[{"id":"acme"}],"subscriptions":[{"tenant":"acme"}]}`:                      "subscriptions[0].name",
@@ -113,7 +115,7 @@ func TestApplyWithOneErrorChangesNothing(t *testing.T) {
 		sub(`"match":{"a b":"c"}`):                                                             "subscriptions[1].match",
 		sub(`"client_certificate":{"certificate":"x","key":"y"}`):                              "subscriptions[1].client_certificate",
 		beta(`"name":"fixed"`):                                                                 "subscriptions[1].order",
-		beta(`"name":"a","lane":"full"},{"tenant":"beta","name":"b","lane":"full","url":"https://b.test/","topics":[">"]`): "subscriptions[1]",
+		beta(`"name":"a","lane":"full"},{"tenant":"beta","name":"b","lane":"full","url":"https://b.test/","topics":[">"]`): "subscriptions[1].lane",
 	} {
 		a := s.do("POST", "/v1/apply", strings.NewReader(body))
 		if p := a.problem(t); a.status != 422 || p.Field != field {
@@ -247,6 +249,43 @@ func TestApplyIsFinishedByRepeating(t *testing.T) {
 	}
 }
 
+// A caller that goes while a change is made does not keep it out of the record.
+func TestApplyRecordsWhatItDidForACallerThatHasGone(t *testing.T) {
+	s := start(t, "", nil)
+	inner := s.server.fanout
+	ctx, goes := context.WithCancel(t.Context())
+	s.server.fanout = &left{inner, goes}
+	r, err := http.NewRequestWithContext(ctx, "POST", s.URL()+"/v1/apply", strings.NewReader(`{"tenants":[{"id":"acme"},{"id":"beta"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+testKey)
+	if resp, err := s.http.Do(r); err == nil {
+		resp.Body.Close()
+		t.Fatal("the caller has not gone")
+	}
+	var acts page[actView]
+	for len(acts.Items) == 0 || acts.Items[0].Path != "/v1/apply" {
+		s.must(200, s.do("GET", "/v1/audit", nil)).into(t, &acts)
+	}
+	if len(acts.Items) != 2 || acts.Items[1].Path != "/v1/tenants/acme" {
+		t.Errorf("%+v", acts.Items)
+	}
+}
+
+// left is what a caller leaves when its tenant is stored.
+type left struct {
+	Fanout
+	goes func()
+}
+
+func (l *left) PutTenant(ctx context.Context, t journal.Tenant) (journal.Tenant, error) {
+	stored, err := l.Fanout.PutTenant(ctx, t)
+	l.goes()
+	<-ctx.Done() // the server has seen it
+	return stored, err
+}
+
 // failing lets some writes pass.
 type failing struct {
 	Fanout
@@ -262,7 +301,7 @@ func (f *failing) PutTenant(ctx context.Context, t journal.Tenant) (journal.Tena
 
 // Thousands of objects at once are planned in one go.
 func TestApplyMany(t *testing.T) {
-	s := start(t, "", nil)
+	s := start(t, "", func(c *Config) { c.Tiers["default"] = fanout.Tier{Name: "default", Subscriptions: 5000} })
 	var b bytes.Buffer
 	b.WriteString(`{"dry_run":true,"tenants":[{"id":"acme"}],"subscriptions":[`)
 	for i := range 5000 {
@@ -274,5 +313,36 @@ func TestApplyMany(t *testing.T) {
 	b.WriteString(`]}`)
 	if _, v := s.applies(t, b.String()); len(v.Changes) != 5001 {
 		t.Errorf("%d changes", len(v.Changes))
+	}
+}
+
+// A tenant's bound holds for the API and for files; a file that goes over it changes nothing.
+func TestATenantsSubscriptionsAreBounded(t *testing.T) {
+	s := start(t, "", func(c *Config) { c.Tiers["two"] = fanout.Tier{Name: "two", Subscriptions: 2} })
+	s.must(201, s.do("POST", "/v1/tenants", strings.NewReader(`{"id":"acme","tier":"two"}`)))
+	one := func(name string) string {
+		return `{"tenant":"acme","name":"` + name + `","url":"https://acme.test/","topics":["a"]}`
+	}
+	s.must(201, s.do("POST", "/v1/subscriptions", strings.NewReader(one("a"))))
+	over := s.do("POST", "/v1/apply", strings.NewReader(`{"subscriptions":[`+one("a")+`,`+one("b")+`,`+one("c")+`]}`))
+	if p := over.problem(t); over.status != 422 || p.Field != "subscriptions[1].tenant" || len(p.Errors) != 2 {
+		t.Errorf("%d %+v", over.status, p)
+	}
+	if got := s.items("/v1/subscriptions", "name"); len(got) != 1 {
+		t.Errorf("there are %v", got)
+	}
+	did, _ := s.applies(t, `{"tenants":[{"id":"acme","tier":"two"}],"subscriptions":[`+one("b")+`,`+one("c")+`],"prune":true}`)
+	if did != "- subscription acme/a; + subscription acme/b; + subscription acme/c; 1 unchanged" {
+		t.Error(did)
+	}
+	a := s.do("POST", "/v1/subscriptions", strings.NewReader(one("d")))
+	if p := a.problem(t); a.status != 422 || p.Field != "tenant" || p.Rule != "may have 2 subscriptions by its tier, and has them" {
+		t.Errorf("%d %+v", a.status, p)
+	}
+	s.must(200, s.do("PATCH", "/v1/subscriptions/"+s.items("/v1/subscriptions", "id")[0], strings.NewReader(`{"rate":"5/s"}`)))
+	// a file that raises the tier may use it
+	did, _ = s.applies(t, `{"tenants":[{"id":"acme"}],"subscriptions":[`+one("d")+`]}`)
+	if did != "~ tenant acme tier; + subscription acme/d; 0 unchanged" {
+		t.Error(did)
 	}
 }

@@ -53,6 +53,7 @@ var (
 	readyDesc     = desc("journal_ready", "1 if the log takes writes.")
 	flushDesc     = desc("journal_flush_seconds", "Duration of flushes of outcomes.")
 	fsyncsDesc    = desc("journal_fsyncs_total", "Synced writes by stream.", "stream")
+	readsDesc     = desc("journal_reads_total", "Messages read back for deliveries that waited, by stream.", "stream")
 	lagDesc       = desc("journal_lag_seconds", "For how long the oldest trigger that is not decided yet has waited for that.")
 	historyDesc   = desc("journal_history_seconds", "Age of the oldest trigger kept.")
 	unflushedDesc = desc("journal_unflushed", "Outcomes that are not on disk yet.")
@@ -127,6 +128,8 @@ func (c *collector) log(out chan<- prometheus.Metric, emit, count emitter) {
 	out <- prometheus.MustNewConstSummary(flushDesc, st.Flushes, st.FlushTime.Seconds(), nil)
 	count(fsyncsDesc, float64(st.Packs), "triggers")
 	count(fsyncsDesc, float64(st.Flushes), "outcomes")
+	count(readsDesc, float64(st.Reads), "triggers")
+	count(readsDesc, float64(st.HeldReads), "held")
 	emit(lagDesc, c.watcher.lag().Seconds())
 	if !st.Oldest.IsZero() {
 		emit(historyDesc, time.Since(st.Oldest).Seconds())

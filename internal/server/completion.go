@@ -32,11 +32,15 @@ type fateView struct {
 // getTrigger is GET /v1/triggers/{id}: the id, or the position in digits. A tenant's key sees its own deliveries, of
 // what is addressed to it.
 func (s *Server) getTrigger(w http.ResponseWriter, r *http.Request) error {
-	found, err := s.fanout.Completion(r.Context(), r.PathValue("id"))
+	c, only := callerOf(r), ""
+	if c.role == tenant {
+		only = c.of
+	}
+	found, err := s.fanout.Completion(r.Context(), r.PathValue("id"), only)
 	if err != nil {
 		return err
 	}
-	c, t := callerOf(r), found.Trigger
+	t := found.Trigger
 	v := completionView{ID: t.ID, Position: uint64(t.Position), Topic: t.Topic, Bytes: len(t.Payload), Accepted: t.Accepted.UTC(), Complete: true, Whole: found.Whole, Fates: []fateView{}}
 	for i := range found.Fates {
 		d := &found.Fates[i]

@@ -28,7 +28,7 @@ type Dead interface {
 	ReplayOf(id string) (fanout.ReplayStatus, error)
 	CancelReplay(ctx context.Context, id string) (fanout.ReplayStatus, error)
 	ResumeReplay(ctx context.Context, id string) (fanout.ReplayStatus, error)
-	Completion(ctx context.Context, trigger string) (fanout.Completion, error)
+	Completion(ctx context.Context, trigger, tenant string) (fanout.Completion, error)
 	Resend(ctx context.Context, trigger string, subscriptions []string) (journal.Position, error)
 }
 
@@ -113,9 +113,21 @@ func (s *Server) replyDead(w http.ResponseWriter, r *http.Request, q deadFilter)
 		p.Items[i] = viewDead(&found[i])
 	}
 	if next != nil {
-		p.Next = fmt.Sprintf("%d.%d.%d", next.Lane, next.Stamp, next.Skip)
+		p.Next = deadCursor(next)
 	}
 	return reply(w, http.StatusOK, p)
+}
+
+const deadCursorForm = "%d.%d.%d"
+
+func deadCursor(c *fanout.DeadCursor) string {
+	return fmt.Sprintf(deadCursorForm, c.Lane, c.Stamp, c.Skip)
+}
+
+// parseDeadCursor takes what deadCursor wrote, and nothing else.
+func parseDeadCursor(v string) (c fanout.DeadCursor, ok bool) {
+	_, err := fmt.Sscanf(v, deadCursorForm, &c.Lane, &c.Stamp, &c.Skip)
+	return c, err == nil && c.Skip >= 0 && deadCursor(&c) == v
 }
 
 // own narrows a selection to what the caller may know of: its own, of a tenant's key.
@@ -306,7 +318,7 @@ func (q *deadFilter) set(name, v string) (rule string) {
 	ok := true
 	switch name {
 	case "after":
-		_, err = fmt.Sscanf(v, "%d.%d.%d", &q.after.Lane, &q.after.Stamp, &q.after.Skip)
+		q.after, ok = parseDeadCursor(v)
 		rule = "the next of an earlier page"
 	case "limit":
 		q.limit, err = strconv.Atoi(v)

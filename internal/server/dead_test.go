@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/fairlane-dev/fairlane/client"
 )
 
 // fickle is an endpoint whose answer can be changed.
@@ -75,6 +77,11 @@ func TestDeadLettersAreListedShownReplayedAndPurged(t *testing.T) {
 	for after := ""; ; after = "&after=" + p.Next {
 		p = page[deadView]{}
 		s.must(200, s.do("GET", "/v1/dead?limit=2"+after, nil)).into(t, &p)
+		for _, no := range []string{p.Next + "x", p.Next + ".1", "%20" + p.Next, "%2B" + p.Next, "0" + p.Next, p.Next + "%20"} {
+			if a := s.do("GET", "/v1/dead?after="+no, nil); p.Next != "" && (a.status != 400 || a.problem(t).Field != "after") {
+				t.Errorf("after=%s: %d %s", no, a.status, a.body)
+			}
+		}
 		for _, i := range p.Items {
 			got = append(got, i.Trigger)
 		}
@@ -167,7 +174,7 @@ func TestUnknownFiltersAreRefused(t *testing.T) {
 			t.Errorf("%s %s: %d, field %q, want %d, %q: %s", c.path, c.body, a.status, p.Field, c.status, c.field, a.body)
 		}
 	}
-	for _, q := range []string{"topic=x", "reason=x", "since=now", "until=1", "tenant=/", "after=x", "limit=0", "reason=rejected&reason=expired"} {
+	for _, q := range []string{"topic=x", "reason=x", "since=now", "until=1", "tenant=/", "after=x", "after=1.2", "after=1.2.-3", "limit=0", "reason=rejected&reason=expired"} {
 		a := s.do("GET", "/v1/dead?"+q, nil)
 		if p := a.problem(t); a.status != 400 || p.Field != strings.SplitN(q, "=", 2)[0] {
 			t.Errorf("%s: %d %s", q, a.status, a.body)
@@ -196,5 +203,104 @@ func TestAResendIsAnActOfItsOwn(t *testing.T) {
 	}
 	if n := to.seen.Load(); n != 6 {
 		t.Errorf("%d requests, want 6", n)
+	}
+}
+
+// The typed client's calls about dead letters, replays and triggers.
+func TestTheTypedClientOnDeadLetters(t *testing.T) {
+	s := start(t, "", nil)
+	s.tenant("acme")
+	to := newFickle(t, 422)
+	sub, ids := s.dead(to, 3)
+	c, ctx := &client.Client{Base: s.URL(), Key: testKey}, t.Context()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	mine := client.Selection{Tenant: "acme", Subscription: sub, Reasons: []string{"rejected", "expired"}, Since: "2020-01-02T03:04:05Z", Until: "2100-01-01T00:00:00Z"}
+	count := func(sel client.Selection) (n int) {
+		for d, err := range c.DeadLetters(ctx, sel) {
+			check(err)
+			if !slices.Contains(ids, d.Trigger) || d.Subscription != sub {
+				t.Errorf("%+v", d)
+			}
+			n++
+		}
+		return n
+	}
+	early := mine
+	early.Until = "2020-01-03T00:00:00Z"
+	if all, none := count(mine), count(early); all != 3 || none != 0 {
+		t.Errorf("listed %d and %d", all, none)
+	}
+	d, err := c.DeadLetter(ctx, sub, ids[0])
+	check(err)
+	if string(d.Payload) != `{"n":0}` || len(d.History) != 1 || d.History[0].Status != 422 {
+		t.Errorf("%+v", d)
+	}
+	counted := mine
+	counted.DryRun = true
+	dry, err := c.StartReplay(ctx, counted)
+	check(err)
+	would, err := c.Purge(ctx, counted)
+	check(err)
+	if dry.Selected != 3 || dry.ID != "" || would != (client.Purged{Purged: 3, DryRun: true}) {
+		t.Errorf("dry runs: %+v, %+v", dry, would)
+	}
+	check(c.PurgeOne(ctx, sub, ids[2]))
+	paced := mine
+	paced.Rate = "15/s"
+	var p *client.Problem
+	if _, err := c.Purge(ctx, paced); !asProblem(err, &p) || p.Field != "rate" {
+		t.Errorf("a purge with a rate: %v", err)
+	}
+	_, err = c.PatchSubscription(ctx, sub, map[string]any{"paused": true})
+	check(err)
+	run, err := c.StartReplay(ctx, paced)
+	check(err)
+	cancelled, err := c.CancelReplay(ctx, run.ID)
+	check(err)
+	if cancelled.State != "cancelled" || cancelled.Selected != 2 || cancelled.Rate != "15/s" {
+		t.Errorf("%+v", cancelled)
+	}
+	to.status.Store(200)
+	_, err = c.PatchSubscription(ctx, sub, map[string]any{"paused": false})
+	check(err)
+	_, err = c.ResumeReplay(ctx, run.ID)
+	check(err)
+	until(t, "replayed", func() bool {
+		r, err := c.Replay(ctx, run.ID)
+		check(err)
+		return r.State == "done" && r.Delivered == 2
+	})
+	for r, err := range c.Replays(ctx, "acme") {
+		check(err)
+		if r.ID != run.ID {
+			t.Errorf("%+v", r)
+		}
+	}
+	until(t, "known", func() bool {
+		v, err := c.Completion(ctx, ids[0])
+		check(err)
+		return v.Complete && len(v.Deliveries) == 1 && v.Deliveries[0].State == "delivered" && v.Deliveries[0].Attempt == 2
+	})
+	again, err := c.Resend(ctx, ids[0], sub)
+	check(err)
+	if again.Trigger != ids[0] || again.Position != d.Position || !slices.Equal(again.Subscriptions, []string{sub}) {
+		t.Errorf("%+v", again)
+	}
+	test, err := c.TestSubscription(ctx, sub)
+	check(err)
+	until(t, "sent again, and tested", func() bool { return to.seen.Load() == 3+2+2 })
+	until(t, "the test's end", func() bool {
+		v, err := c.Completion(ctx, test.ID)
+		check(err)
+		return v.Complete
+	})
+	gone, err := c.Purge(ctx, mine)
+	if check(err); gone.Purged != 0 {
+		t.Errorf("%+v", gone)
 	}
 }

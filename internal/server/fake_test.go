@@ -65,10 +65,12 @@ func (f *fake) DeleteTenant(context.Context, string) error { return f.write }
 func (f *fake) PutSubscription(_ context.Context, s journal.Subscription) (journal.Subscription, error) {
 	return s, f.write
 }
-func (f *fake) CheckTenant(journal.Tenant) error                          { return nil }
-func (f *fake) CheckSubscription(journal.Subscription, string, int) error { return nil }
-func (f *fake) DeleteSubscription(context.Context, string) error          { return f.write }
-func (f *fake) Lanes() []fanout.LaneStatus                                { return f.lanes }
+func (f *fake) CheckTenant(journal.Tenant) error { return nil }
+func (f *fake) CheckSubscription(journal.Subscription, fanout.Tier, fanout.Beside) error {
+	return nil
+}
+func (f *fake) DeleteSubscription(context.Context, string) error { return f.write }
+func (f *fake) Lanes() []fanout.LaneStatus                       { return f.lanes }
 func (f *fake) Lane(string) (fanout.LaneStatus, bool) {
 	panic("a value that quotes https://h.test/SECRETPATH")
 }

@@ -184,7 +184,7 @@ func TestATierChangesWithoutARefill(t *testing.T) {
 	if got := s.items("/v1/tiers", "name"); !slices.Equal(got, []string{"default", "fast", "pro", "slow", "tight"}) {
 		t.Errorf("tiers %v", got)
 	}
-	s.must(409, s.do("PUT", "/v1/tiers/fast", nil))
+	s.must(409, s.do("PUT", "/v1/tiers/fast", strings.NewReader("{}")))
 }
 
 // A tenant's own key lowers the limits of its tier, and does not raise them.
@@ -212,10 +212,11 @@ func TestTheClientsTypesAreTheAPIs(t *testing.T) {
 		{client.Tenant{}, tenantView{}}, {client.NewTenant{}, tenantIn{}}, {client.Subscription{}, subscriptionView{}},
 		{client.NewSubscription{}, subscriptionIn{}}, {client.Delivery{}, deliveryView{}}, {client.Terms{}, account{}}, {client.Lane{}, laneView{}},
 		{client.Account{}, accountView{}}, {client.TenantAccount{}, tenantAccount{}}, {client.Key{}, keyView{}}, {client.KeySecret{}, secretView{}},
-		{client.NewKey{}, keyIn{}}, {client.Act{}, actView{}}, {client.Receipt{}, receiptView{}}, {client.Tier{}, tierView{}},
+		{client.NewKey{}, keyIn{}}, {client.Act{}, actView{}}, {client.Receipt{}, receiptView{}}, {client.Tier{}, tierView{}}, {client.NewTier{}, tierIn{}}, {client.CapAuto{}, capAutoView{}}, {client.Inbound{}, inboundView{}}, {client.Desired{}, applyIn{}}, {client.Change{}, changeView{}},
 		{client.Parked{}, parkedView{}}, {client.Signature{}, signatureView{}}, {client.Certificate{}, certificateView{}}, {client.Problem{}, body{}}, {client.Page[int]{}, page[int]{}},
 		{client.Selection{}, replayIn{}}, {client.DeadLetter{}, deadView{}}, {client.DeadLetterDetail{}, deadLetterView{}},
 		{client.Replay{}, replayView{}}, {client.Completion{}, completionView{}}, {client.Fate{}, fateView{}},
+		{client.Purged{}, purgeView{}}, {client.Resent{}, resentView{}}, {client.Rotation{}, rotateIn{}},
 	} {
 		got, want := members(reflect.TypeOf(pair[0])), members(reflect.TypeOf(pair[1]))
 		if !slices.Equal(got, want) {

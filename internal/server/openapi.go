@@ -163,20 +163,21 @@ func (c schemas) object(t reflect.Type) doc {
 	if _, known := c[name]; known {
 		return ref
 	}
+	patch := strings.HasSuffix(t.Name(), "Patch")
 	props, required := doc{}, []string{}
 	s := doc{"type": "object", "properties": props}
 	c[name] = s
 	for _, f := range reflect.VisibleFields(t) {
 		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Anonymous || tag == "" || tag == "-" {
+		if f.Anonymous || tag == "" || tag == "-" || f.Tag.Get("null") == "only" && !patch {
 			continue
 		}
-		props[tag] = c.property(&f)
+		props[tag] = c.property(&f, patch)
 		if !strings.Contains(options, "omit") {
 			required = append(required, tag)
 		}
 	}
-	if strings.HasSuffix(t.Name(), "In") || strings.HasSuffix(t.Name(), "Patch") { // objects are read strictly
+	if patch || strings.HasSuffix(t.Name(), "In") { // objects are read strictly
 		s["additionalProperties"] = false
 	}
 	if len(required) > 0 {
@@ -185,21 +186,25 @@ func (c schemas) object(t reflect.Type) doc {
 	return ref
 }
 
-// property is the schema of a field. The tag null says that it may be null, which restores the default; the
-// tag enum lists the values, also names another type that is read.
-func (c schemas) property(f *reflect.StructField) doc {
+// property is the schema of a field. The tag null says that in a patch it may be null, which restores the default,
+// or may be null alone; the tag enum lists the values, also names another type that is read.
+func (c schemas) property(f *reflect.StructField, patch bool) doc {
+	null := patch && f.Tag.Get("null") != ""
+	if f.Tag.Get("null") == "only" {
+		return doc{"type": "null"}
+	}
 	s := c.of(f.Type)
 	if enum := f.Tag.Get("enum"); enum != "" {
 		var words []any
 		for word := range strings.SplitSeq(enum, ",") {
 			words = append(words, word)
 		}
-		if f.Tag.Get("null") != "" {
+		if null {
 			words = append(words, nil)
 		}
 		s["enum"] = words
 	}
-	if s["$ref"] != nil && f.Tag.Get("null") != "" {
+	if s["$ref"] != nil && null {
 		return doc{"anyOf": []doc{s, {"type": "null"}}}
 	}
 	if kind, plain := s["type"].(string); plain {
@@ -207,7 +212,7 @@ func (c schemas) property(f *reflect.StructField) doc {
 		if also := f.Tag.Get("also"); also != "" {
 			kinds = append(kinds, also)
 		}
-		if f.Tag.Get("null") != "" {
+		if null {
 			kinds = append(kinds, "null")
 		}
 		s["type"] = kinds

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -85,6 +86,54 @@ func TestTheDocumentIsValidAndHasEveryRoute(t *testing.T) {
 	for i := range routes {
 		if d.Paths[routes[i].path][strings.ToLower(routes[i].method)] == nil {
 			t.Errorf("%s is missing", routes[i].pattern())
+		}
+	}
+}
+
+// What may be null is so in the document, and nothing else is: null restores a default in a patch, and is refused
+// elsewhere.
+func TestTheDocumentSaysWhatMayBeNull(t *testing.T) {
+	s := start(t, "", nil)
+	s.tenant("acme")
+	sub := s.subscribe("acme", "https://acme.test/", "").ID
+	v, err := conformance()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		method, path, base string
+		in                 any
+	}{
+		{"PATCH", "/v1/tenants/acme", "", tenantPatch{}},
+		{"PATCH", "/v1/subscriptions/" + sub, "", subscriptionPatch{}},
+		{"PUT", "/v1/tenants/acme", "", tenantIn{}},
+		{"POST", "/v1/subscriptions", `"tenant":"acme","url":"https://acme.test/","topics":["a"],`, subscriptionIn{}},
+	} {
+		nulls := 0
+		for _, name := range members(reflect.TypeOf(c.in)) {
+			if strings.Contains(c.base, `"`+name+`":`) {
+				continue
+			}
+			body := "{" + c.base + `"` + name + `":null}`
+			taken := s.do(c.method, c.path, strings.NewReader(body)).status/100 == 2
+			req, err := http.NewRequest(c.method, s.URL()+c.path, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+testKey)
+			req.Header.Set("Content-Type", "application/json")
+			conforming.Lock()
+			documented, _ := v.ValidateHttpRequest(req)
+			conforming.Unlock()
+			if documented != taken {
+				t.Errorf("%s %s %s: taken %t, by the document %t", c.method, c.path, body, taken, documented)
+			}
+			if taken {
+				nulls++
+			}
+		}
+		if patch := c.method == "PATCH"; patch != (nulls > 0) {
+			t.Errorf("%s %s takes %d nulls", c.method, c.path, nulls)
 		}
 	}
 }

@@ -49,21 +49,22 @@ func (r *Running) Reload(c Config) (restart []string, err error) {
 			restart = append(restart, f.name)
 		}
 	}
-	gate, err := gateOf(c.Tiers)
+	tiers := r.allTiers(c.Tiers)
+	gate, err := gateOf(tiers)
 	if err != nil {
 		return nil, fmt.Errorf("server: nothing was changed: %w", err)
 	}
 	was := r.config.Allow
 	r.allow(inBoth(was, c.Allow)) // before the fan-out frees what would go to an address that is closed now
 	err = r.fanout.Reconfigure(fanout.Settings{
-		Slots: c.Engine.Slots, Profile: c.Profile, Tiers: c.Tiers, KeepDead: c.KeepDead, Envelopes: c.Envelopes,
+		Slots: c.Engine.Slots, Profile: c.Profile, Tiers: tiers, KeepDead: c.KeepDead, Envelopes: c.Envelopes,
 	})
 	if err != nil {
 		r.allow(was)
 		return nil, fmt.Errorf("server: nothing was changed: %w", err)
 	}
 	r.allow(c.Allow)
-	r.server.setTiers(c.Tiers, gate)
+	r.server.setTiers(tiers, gate)
 	r.config.Engine, r.config.Profile, r.config.Tiers, r.config.KeepDead, r.config.Envelopes, r.config.Allow =
 		c.Engine, c.Profile, c.Tiers, c.KeepDead, c.Envelopes, c.Allow
 	return restart, nil

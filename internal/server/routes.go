@@ -71,8 +71,8 @@ var routes = []route{
 
 	{"GET", "/v1/tiers", admin, 200, paging, nil, page[tierView]{}, "List tiers", (*Server).listTiers},
 	{"GET", "/v1/tiers/{name}", admin, 200, nil, nil, tierView{}, "Show a tier", (*Server).getTier},
-	{"PUT", "/v1/tiers/{name}", admin, 200, nil, nil, nil, "Refused: tiers are the configuration's", (*Server).fixedTier},
-	{"DELETE", "/v1/tiers/{name}", admin, 204, nil, nil, nil, "Refused: tiers are the configuration's", (*Server).fixedTier},
+	{"PUT", "/v1/tiers/{name}", admin, 200, nil, tierIn{}, tierView{}, "Create or replace a tier that the configuration does not have", (*Server).putTier},
+	{"DELETE", "/v1/tiers/{name}", admin, 204, nil, nil, nil, "Remove a tier without tenants", (*Server).deleteTier},
 
 	{"GET", "/v1/subscriptions", admin | tenant, 200, []string{"after", "limit", "tenant", "state"}, nil, page[subscriptionView]{}, "List subscriptions", (*Server).listSubscriptions},
 	{"POST", "/v1/subscriptions", admin | tenant, 201, []string{"Idempotency-Key"}, subscriptionIn{}, subscriptionView{}, "Create a subscription", (*Server).createSubscription},
@@ -84,7 +84,7 @@ var routes = []route{
 	{"GET", "/v1/subscriptions/{id}/parked", admin | tenant, 200, []string{"after", "limit", "reason"}, nil, page[parkedView]{}, "List what waits for a subscription", (*Server).listParked},
 	{"GET", "/v1/subscriptions/{id}/deliveries", admin | tenant, 200, []string{"after", "limit", "kind", "reason", "since", "until"}, nil, page[deliveryView]{}, "Read a subscription's ledger", (*Server).listDeliveries},
 
-	{"POST", "/v1/apply", admin, 200, nil, applyIn{}, planView{}, "Create, change and remove tenants and subscriptions, all or none", (*Server).apply},
+	{"POST", "/v1/apply", admin, 200, nil, applyIn{}, planView{}, "Create and change tiers and tenants, and create, change and remove subscriptions, all or none", (*Server).apply},
 
 	{"GET", "/v1/dead", admin | tenant, 200, deadQuery, nil, page[deadView]{}, "List dead letters", (*Server).listDead},
 	{"POST", "/v1/dead/purge", admin | tenant, 200, nil, purgeIn{}, purgeView{}, "Give up dead letters of a selection", (*Server).purgeDead},

@@ -52,7 +52,7 @@ type Config struct {
 
 	Engine  engine.Config          // Slots, Order, HostLimit
 	Profile engine.Profile         // defaults of every lane
-	Tiers   map[string]fanout.Tier // nil: "default" alone, with its defaults
+	Tiers   map[string]fanout.Tier // the configuration's; nil: "default" alone, with its defaults
 	Observe fanout.Observer        // told of every attempt, besides the metrics
 
 	Allow                 []netip.Prefix                // addresses that deliveries may go to besides public ones
@@ -131,7 +131,7 @@ func tiers(c *config.Config) map[string]fanout.Tier {
 	out := make(map[string]fanout.Tier, len(c.Tiers))
 	for name, t := range c.Tiers {
 		out[name] = fanout.Tier{Name: name, Weight: int(t.Weight), Rate: t.Rate, Burst: t.Burst, Cap: int(t.Cap), Backlog: t.Backlog, CapAuto: fanout.CapAuto{Min: int(t.CapAuto.Min), Max: int(t.CapAuto.Max)},
-			Inbound: fanout.Inbound{Rate: t.Inbound.Rate, Burst: t.Inbound.Burst, Share: int(t.Inbound.Share)}}
+			Inbound: fanout.Inbound{Rate: t.Inbound.Rate, Burst: t.Inbound.Burst, Share: int(t.Inbound.Share)}, Subscriptions: int(t.Subscriptions)}
 	}
 	return out
 }
@@ -231,7 +231,7 @@ func (r *Running) start(ctx context.Context) (err error) {
 	}
 	metrics := NewMetrics(c.Version, c.MetricsTop)
 	r.fanout, err = fanout.Start(ctx, fanout.Options{
-		Journal: r.journal, Sender: r.sender, Logger: c.Logger, Engine: c.Engine, Profile: c.Profile, Tiers: c.Tiers, KeepDead: c.KeepDead, Envelopes: c.Envelopes,
+		Journal: r.journal, Sender: r.sender, Logger: c.Logger, Engine: c.Engine, Profile: c.Profile, Tiers: r.allTiers(c.Tiers), KeepDead: c.KeepDead, Envelopes: c.Envelopes,
 		Trace:   r.tracer.attempts(),
 		Observe: fanout.Observer{Attempt: both(metrics.Attempted, c.Observe.Attempt)},
 	})
@@ -293,7 +293,7 @@ func listen(ctx context.Context, c Config) (net.Listener, error) {
 func (r *Running) serve(m *Metrics) {
 	r.server = New(Options{
 		Fanout: r.fanout, Journal: r.journal, Registry: r.journal.Registry(), Access: r.journal.Access(), AdminKey: r.config.AdminKey,
-		Tiers: r.config.Tiers, CheckURL: func(u string) error { return r.guard.Load().CheckURL(u) }, MaxBody: r.config.MaxBody,
+		Tiers: r.allTiers(r.config.Tiers), keeper: r, CheckURL: func(u string) error { return r.guard.Load().CheckURL(u) }, MaxBody: r.config.MaxBody,
 		Metrics: m, trace: r.tracer, Open: r.config.OpenMetrics, Logger: r.log, Version: r.config.Version,
 		LinkKey: r.config.linkKey(), Frames: r.config.Frames,
 	})

@@ -37,7 +37,7 @@ type Fanout interface {
 	CheckTenant(journal.Tenant) error
 	DeleteTenant(ctx context.Context, id string) error
 	PutSubscription(context.Context, journal.Subscription) (journal.Subscription, error)
-	CheckSubscription(s journal.Subscription, tier string, siblings int) error
+	CheckSubscription(s journal.Subscription, t fanout.Tier, b fanout.Beside) error
 	DeleteSubscription(ctx context.Context, id string) error
 	Lanes() []fanout.LaneStatus
 	Lane(subscription string) (fanout.LaneStatus, bool)
@@ -83,6 +83,7 @@ type Options struct {
 	MaxBody  int                    // bytes of one trigger's payload; 0 means 1 MiB
 	Metrics  *Metrics               // nil: no /metrics
 	trace    *tracer                // nil: no spans
+	keeper   tierKeeper             // nil: Tiers are the configuration's
 	Open     bool                   // /metrics without a key
 	Logger   *slog.Logger           // nil discards
 	Version  string                 // of the release, for the OpenAPI document; "" means "dev"
@@ -96,7 +97,8 @@ type Server struct {
 	journal    Journal
 	registry   Registry
 	metrics    *Metrics
-	trace      *tracer // nil: no spans
+	trace      *tracer    // nil: no spans
+	keeper     tierKeeper // nil: no tier can be changed
 	log        *slog.Logger
 	access     Access
 	configured bool // key is one
@@ -116,7 +118,7 @@ type Server struct {
 // New returns a server that answers from o.
 func New(o Options) *Server {
 	s := &Server{
-		fanout: o.Fanout, journal: o.Journal, registry: o.Registry, metrics: o.Metrics, trace: o.trace,
+		fanout: o.Fanout, journal: o.Journal, registry: o.Registry, metrics: o.Metrics, trace: o.trace, keeper: o.keeper,
 		log: o.Logger, access: o.Access, configured: o.AdminKey != "", key: sha256.Sum256([]byte(o.AdminKey)), checkURL: o.CheckURL,
 		maxBody: o.MaxBody, pace: defaultPace, mux: http.NewServeMux(), writing: make(chan struct{}, 1),
 	}

@@ -20,7 +20,7 @@ type requestsIn struct {
 	Secrets           []string          `json:"secrets,omitempty"`
 	Signature         *signatureView    `json:"signature,omitempty" null:"default"`
 	SignatureBeside   *besideIn         `json:"signature_beside,omitempty" null:"default"`
-	OverlapUntil      *time.Time        `json:"overlap_until,omitempty" null:"default"`
+	OverlapUntil      *time.Time        `json:"overlap_until,omitempty" null:"only"`
 	Headers           map[string]string `json:"headers,omitempty" null:"default"`
 	OptionalHeaders   []string          `json:"optional_headers,omitempty" null:"default"`
 	Envelope          string            `json:"envelope,omitempty" null:"default"`

@@ -283,27 +283,27 @@ func (s *Server) readSubscription(o *object, sub *journal.Subscription) {
 	o.read("outcomes", func() { sub.Outcomes = nil }, parseOutcomes(o, sub))
 	readRequests(o, sub)
 	o.read("paused", func() { sub.Paused = false }, parseBool(&sub.Paused))
-	settleBurst(o, l)
+	settleBurst(o, &l.Rate, &l.Burst)
 }
 
 // settleBurst gives a rate without a burst one second's worth, and holds both against the
 // bucket's ranges.
-func settleBurst(o *object, l *journal.Limits) {
+func settleBurst(o *object, rate *string, burst *int64) {
 	if !o.has("rate") && !o.has("burst") {
 		return
 	}
-	r, err := limit.ParseRate(l.Rate, 1)
-	if l.Rate == "" || err != nil || r.IsUnlimited() || r.IsPaused() {
-		if o.has("burst") && l.Burst != 0 {
+	r, err := limit.ParseRate(*rate, 1)
+	if *rate == "" || err != nil || r.IsUnlimited() || r.IsPaused() {
+		if o.has("burst") && *burst != 0 {
 			o.bad("burst", "needs a rate that is a number")
 		}
-		l.Burst = 0
+		*burst = 0
 		return
 	}
-	if l.Burst == 0 {
-		l.Burst = r.OneSecond()
+	if *burst == 0 {
+		*burst = r.OneSecond()
 	}
-	if _, err := limit.ParseRate(l.Rate, l.Burst); err != nil {
+	if _, err := limit.ParseRate(*rate, *burst); err != nil {
 		o.bad("rate", "does not fit its burst: "+err.Error())
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/fairlane-dev/fairlane/internal/fanout"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
@@ -149,15 +150,15 @@ func (s *Server) readTenant(w http.ResponseWriter, r *http.Request, t *journal.T
 	o, err := s.readObject(w, r, false)
 	if err == nil {
 		o.read("id", nil, parseText(&t.ID, tenantIDRule, validTenantID))
-		s.readTenantFields(o, t)
+		readTenantFields(o, t, *s.tiers.Load())
 	}
 	return o, err
 }
 
 // readTenantFields reads what can be changed.
-func (s *Server) readTenantFields(o *object, t *journal.Tenant) {
+func readTenantFields(o *object, t *journal.Tenant, tiers map[string]fanout.Tier) {
 	o.read("name", func() { t.Name = "" }, parseText(&t.Name, "text of at most 256 bytes without control characters", validName))
-	names := slices.Sorted(maps.Keys(*s.tiers.Load()))
+	names := slices.Sorted(maps.Keys(tiers))
 	o.read("tier", func() { t.Tier = "default" }, parseText(&t.Tier, "one of "+strings.Join(names, ", "), func(v string) bool { return slices.Contains(names, v) }))
 	o.read("grants", func() { t.Grants = []journal.Grant{{}} }, func(raw json.RawMessage) string {
 		var grants []string
@@ -180,7 +181,7 @@ func (s *Server) patchTenant(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		s.readTenantFields(o, &t)
+		readTenantFields(o, &t, *s.tiers.Load())
 		if err := o.err(); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 
 	"github.com/fairlane-dev/fairlane/internal/fanout"
@@ -12,20 +13,63 @@ import (
 	"github.com/fairlane-dev/fairlane/limit"
 )
 
-// tierView is a tier of the configuration.
+var tierNameForm = regexp.MustCompile(`\A[a-z0-9][a-z0-9_-]{0,63}\z`)
+
+const tierNameRule = "1 to 64 of a-z, 0-9, _ and -, beginning with a letter or a digit"
+
+// tierView is a tier as the API shows it.
 type tierView struct {
-	Name    string `json:"name"`
-	Weight  int    `json:"weight"`
-	Rate    string `json:"rate"`
-	Burst   int64  `json:"burst,omitempty"`
-	Cap     int    `json:"cap"`
-	Backlog int64  `json:"backlog"` // bytes
+	Name    string       `json:"name"`
+	Weight  int          `json:"weight"`
+	Rate    string       `json:"rate"`
+	Burst   int64        `json:"burst,omitempty"`
+	Cap     int          `json:"cap"`
+	CapAuto *capAutoView `json:"cap_auto,omitempty"`
+	Backlog int64        `json:"backlog"` // bytes
+	Inbound *inboundView `json:"inbound,omitempty"`
+
+	Subscriptions int  `json:"subscriptions"` // that a tenant may have
+	Configured    bool `json:"configured"`    // by the configuration: it is changed there
 }
 
-func viewTier(t *fanout.Tier) tierView {
-	v := tierView{Name: t.Name, Weight: max(t.Weight, 1), Rate: cmp.Or(t.Rate, "unlimited"), Cap: cmp.Or(t.Cap, fanout.DefaultCap), Backlog: cmp.Or(t.Backlog, fanout.DefaultBacklog)}
+// tierIn is what a change of a tier reads.
+type tierIn struct {
+	Name    string       `json:"name,omitempty"` // the path's
+	Weight  int          `json:"weight,omitempty"`
+	Rate    string       `json:"rate,omitempty" also:"integer"`
+	Burst   int64        `json:"burst,omitempty"`
+	Cap     int          `json:"cap,omitempty"`
+	CapAuto *capAutoView `json:"cap_auto,omitempty"`
+	Backlog int64        `json:"backlog,omitempty"` // bytes
+	Inbound *inboundView `json:"inbound,omitempty"`
+
+	Subscriptions int `json:"subscriptions,omitempty"`
+}
+
+// capAutoView bounds the caps that the service sets by itself.
+type capAutoView struct {
+	Min int `json:"min,omitempty"`
+	Max int `json:"max"`
+}
+
+// inboundView is what a tenant may post.
+type inboundView struct {
+	Rate  string `json:"rate,omitempty" also:"integer"`
+	Burst int64  `json:"burst,omitempty"`
+	Share int    `json:"share,omitempty"`
+}
+
+func (s *Server) viewTier(t *fanout.Tier) tierView {
+	v := tierView{Name: t.Name, Weight: max(t.Weight, 1), Rate: cmp.Or(t.Rate, "unlimited"), Cap: cmp.Or(t.Cap, fanout.DefaultCap), Backlog: cmp.Or(t.Backlog, fanout.DefaultBacklog),
+		Subscriptions: cmp.Or(t.Subscriptions, fanout.DefaultSubscriptions), Configured: s.keeper == nil || s.keeper.configured(t.Name)}
 	if rate, err := limit.ParseContract(t.Rate, t.Burst); err == nil && !rate.IsUnlimited() {
 		v.Burst = rate.Burst()
+	}
+	if t.CapAuto.Max > 0 {
+		v.CapAuto = new(capAutoView(t.CapAuto))
+	}
+	if in := t.Inbound; in != (fanout.Inbound{}) {
+		v.Inbound = &inboundView{Rate: in.Rate, Burst: in.Burst, Share: in.Share}
 	}
 	return v
 }
@@ -43,7 +87,7 @@ func (s *Server) listTiers(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, pageOf(q, all,
 		func(t *numberedTier) uint64 { return t.number },
 		func(*numberedTier) bool { return true },
-		func(t *numberedTier) tierView { return viewTier(&t.Tier) }))
+		func(t *numberedTier) tierView { return s.viewTier(&t.Tier) }))
 }
 
 // numberedTier has its place in the list.
@@ -57,12 +101,95 @@ func (s *Server) getTier(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return &problem{code: notFound, detail: nothingThere}
 	}
-	return reply(w, http.StatusOK, viewTier(&t))
+	return reply(w, http.StatusOK, s.viewTier(&t))
 }
 
-// fixedTier answers every change: tiers are the configuration's.
-func (s *Server) fixedTier(http.ResponseWriter, *http.Request) error {
-	return &problem{code: conflict, detail: "tiers are read from the configuration, and changed there"}
+// putTier is PUT /v1/tiers/{name}: it creates or replaces; what is absent has its default.
+func (s *Server) putTier(w http.ResponseWriter, r *http.Request) error {
+	o, err := s.readObject(w, r, false)
+	if err != nil {
+		return err
+	}
+	t := fanout.Tier{Name: r.PathValue("name")}
+	if !tierNameForm.MatchString(t.Name) {
+		o.bad("name", "must be "+tierNameRule)
+	}
+	o.read("name", nil, parseText(new(string), "the path's, or absent", func(name string) bool { return name == t.Name }))
+	readTier(o, &t)
+	if err := o.err(); err != nil {
+		return err
+	}
+	return s.alone(r.Context(), func() error {
+		if err := s.changeable(t.Name); err != nil {
+			return err
+		}
+		_, exists := (*s.tiers.Load())[t.Name]
+		if err := s.keeper.putTier(r.Context(), t); err != nil {
+			return err
+		}
+		status := http.StatusOK
+		if !exists {
+			status = http.StatusCreated
+			w.Header().Set("Location", "/v1/tiers/"+t.Name)
+		}
+		return reply(w, status, s.viewTier(&t))
+	})
+}
+
+// deleteTier is DELETE /v1/tiers/{name}, of one that no tenant is in.
+func (s *Server) deleteTier(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("name")
+	return s.alone(r.Context(), func() error {
+		if _, exists := (*s.tiers.Load())[name]; !exists {
+			return &problem{code: notFound, detail: nothingThere}
+		}
+		if err := s.changeable(name); err != nil {
+			return err
+		}
+		for _, t := range s.registry.Tenants() {
+			if !t.Deleted && t.Tier == name {
+				return refuse(conflict, "name", "is the tier of tenant "+t.ID+"; move its tenants to another")
+			}
+		}
+		if err := s.keeper.dropTier(r.Context(), name); err != nil {
+			return err
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	})
+}
+
+// changeable refuses a tier of the configuration.
+func (s *Server) changeable(name string) error {
+	if s.keeper == nil || s.keeper.configured(name) {
+		return refuse(conflict, "name", "is a tier of the configuration, and is changed there: tiers."+clip(name))
+	}
+	return nil
+}
+
+// readTier reads what can be changed.
+func readTier(o *object, t *fanout.Tier) {
+	o.read("weight", nil, parseWhole(1, 1000, func(n int64) { t.Weight = int(n) }))
+	o.read("rate", nil, parseRate(&t.Rate))
+	o.read("burst", nil, parseWhole(1, maxBurst, func(n int64) { t.Burst = n }))
+	o.read("cap", nil, parseWhole(1, maxCap, func(n int64) { t.Cap = int(n) }))
+	o.inner("cap_auto", nil, func(in *object) {
+		in.read("min", nil, parseWhole(1, maxCap, func(n int64) { t.CapAuto.Min = int(n) }))
+		in.read("max", nil, parseWhole(1, maxCap, func(n int64) { t.CapAuto.Max = int(n) }))
+		in.require("max")
+		if in.has("max") && t.CapAuto.Max < t.CapAuto.Min {
+			in.bad("max", "must be at least min")
+		}
+	})
+	o.read("backlog", nil, parseWhole(1<<20, 64<<40, func(n int64) { t.Backlog = n }))
+	o.read("subscriptions", nil, parseWhole(1, 1_000_000, func(n int64) { t.Subscriptions = int(n) }))
+	o.inner("inbound", nil, func(in *object) {
+		in.read("rate", nil, parseRate(&t.Inbound.Rate))
+		in.read("burst", nil, parseWhole(1, maxBurst, func(n int64) { t.Inbound.Burst = n }))
+		in.read("share", nil, parseWhole(1, maxCap, func(n int64) { t.Inbound.Share = int(n) }))
+		settleBurst(in, &t.Inbound.Rate, &t.Inbound.Burst)
+	})
+	settleBurst(o, &t.Rate, &t.Burst)
 }
 
 // withinTier lets a tenant's own key lower the limits of its tier and not raise them.

@@ -106,8 +106,8 @@ func judgeDelivered(t *testing.T, e *endpoint, acked map[string]trigger, refused
 }
 
 // judgeRate fails the test if any interval has more arrivals than burst + rate * T + cap: transit may
-// bunch the requests of one cap.
-func judgeRate(t *testing.T, e *endpoint, rate float64, burst, limit int) {
+// bunch the requests of one cap. It returns the most that an interval had beyond rate * T.
+func judgeRate(t *testing.T, e *endpoint, rate float64, burst, limit int) (most float64) {
 	t.Helper()
 	rs := e.requests()
 	// Arrivals i..j are too many if j-i+1 > burst+cap + rate*(at(j)-at(i)): keep the i with the least i - rate*at(i).
@@ -117,11 +117,13 @@ func judgeRate(t *testing.T, e *endpoint, rate float64, burst, limit int) {
 		if x := float64(j) - rate*at; j == 0 || x < least {
 			least = x
 		}
-		if over := float64(j+1) - rate*at - least; over > float64(burst+limit)+1e-9 {
+		over := float64(j+1) - rate*at - least
+		if most = max(most, over); over > float64(burst+limit)+1e-9 {
 			t.Errorf("%s: at %v the contract of %v/s and %d at once was exceeded: %.1f", e.name, r.at, rate, burst, over)
-			return
+			break
 		}
 	}
+	return most
 }
 
 // judgeOrder fails the test unless what an endpoint took was new to it in the order of the log.

@@ -141,10 +141,13 @@ func TestKillWhileDeadLettersAreReplayed(t *testing.T) {
 	r.judge(good, dead, kills, from)
 	p50, before := r.percentiles(calm)
 	p50During, during := r.percentiles(busy)
-	t.Logf("%d replayed in %v, beside %d live a second under a contract of %d/s; live p50 %v, p99 %v alone, p50 %v, p99 %v during: %.2f",
-		n, took-size.calm, size.live, size.rate, p50, before, p50During, during, float64(during)/float64(before))
-	if size.within > 0 && float64(during) > size.within*float64(before) {
-		t.Errorf("live p99 %v alone, %v during the replay", before, during)
+	t.Logf("%d replayed in %v, beside %d live a second", n, took-size.calm, size.live)
+	t.Logf("live before: p50 %v, p99 %v", p50, before)
+	t.Logf("live during: p50 %v, p99 %v", p50During, during)
+	ratio := float64(during) / float64(before)
+	t.Logf("live p99 during over before: %.2f (must be at most 1.25, on a machine that does nothing else)", ratio)
+	if size.within > 0 && ratio > size.within {
+		t.Errorf("live p99 %v before, %v during the replay: %.2f", before, during, ratio)
 	}
 }
 
@@ -333,5 +336,7 @@ func (r *replaying) judge(good, dead []string, kills []kill, from time.Duration)
 		}
 	}
 	r.endpoint.mu.Unlock()
-	judgeRate(r.t, contract, float64(r.size.rate), r.size.burst, 32)
+	most := judgeRate(r.t, contract, float64(r.size.rate), r.size.burst, 32)
+	r.t.Logf("contract %d/s, burst %d, cap 32: no interval T had more than %.0f beyond the rate (at most %d allowed), as the endpoint counted",
+		r.size.rate, r.size.burst, most, r.size.burst+32)
 }

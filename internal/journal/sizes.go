@@ -1,0 +1,81 @@
+package journal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// TenantSize is what a tenant had parked and dead when it was kept.
+type TenantSize struct {
+	Tenant uint32 // its number
+	Count  uint64
+	Bytes  uint64 // of payload
+}
+
+// Neither records nor checkpoints know how large a payload is, and the release before refuses a checkpoint that says
+// more. So sizes have a bucket of their own, made with the first, which that release leaves alone. They are an aid: the
+// last that were kept are near enough, and a start does without.
+const (
+	sizesBucket = "SIZES"
+	sizesKey    = "tenants"
+	sizesMost   = 15_000 // tenants: a record stays below maxRecord
+)
+
+// PutSizes keeps sizes for the next start, of the first tenants where there are too many. One call at a time.
+func (j *Journal) PutSizes(ctx context.Context, all []TenantSize) error {
+	rows := make([][3]uint64, min(len(all), sizesMost))
+	for i := range rows {
+		rows[i] = [3]uint64{uint64(all[i].Tenant), all[i].Count, all[i].Bytes}
+	}
+	value, err := json.Marshal(rows)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, registryPatience)
+	defer cancel()
+	if j.kept == nil {
+		kv, err := j.link.bucket(ctx, jetstream.KeyValueConfig{Bucket: sizesBucket, Storage: jetstream.FileStorage, History: 1, MaxValueSize: maxRecord})
+		if err == nil {
+			err = j.link.names.syncAll()
+		}
+		if err != nil {
+			return inDoubt(err)
+		}
+		j.kept = kv
+	}
+	if _, err := j.kept.Put(ctx, sizesKey, value); err != nil {
+		return inDoubt(err)
+	}
+	return nil
+}
+
+// Sizes returns what was kept last, nothing where nothing was.
+func (j *Journal) Sizes(ctx context.Context) ([]TenantSize, error) {
+	var entry jetstream.KeyValueEntry
+	err := j.link.asked(ctx, func(ctx context.Context) error {
+		kv, err := j.link.js.KeyValue(ctx, sizesBucket)
+		if err == nil {
+			entry, err = kv.Get(ctx, sizesKey)
+		}
+		return err
+	})
+	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("journal: sizes: %w", err)
+	}
+	var rows [][3]uint64
+	if err := json.Unmarshal(entry.Value(), &rows); err != nil {
+		return nil, fmt.Errorf("%w: sizes: %w", ErrDamaged, err)
+	}
+	all := make([]TenantSize, len(rows))
+	for i, r := range rows {
+		all[i] = TenantSize{Tenant: uint32(r[0]), Count: r[1], Bytes: r[2]}
+	}
+	return all, nil
+}
