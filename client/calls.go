@@ -74,6 +74,11 @@ func (c *Client) DeleteTenant(ctx context.Context, id string) error {
 	return c.Do(ctx, http.MethodDelete, at("tenants", id), nil, nil)
 }
 
+// RevokeLinks ends all signed links of a tenant; those made afterwards are good.
+func (c *Client) RevokeLinks(ctx context.Context, tenant string) error {
+	return c.Do(ctx, http.MethodPost, at("tenants", tenant)+"/links/revoke", nil, nil)
+}
+
 // Subscriptions lists those of a tenant, or all with "".
 func (c *Client) Subscriptions(ctx context.Context, tenant string) iter.Seq2[Subscription, error] {
 	return List[Subscription](ctx, c, "/v1/subscriptions", ofTenant(tenant))

@@ -15,6 +15,7 @@ type Tenant struct {
 	Tier      string    `json:"tier"`
 	Grants    []Grant   `json:"granted,omitempty"` // ascending; the last is in force now
 	Suspended bool      `json:"suspended,omitempty"`
+	Links     uint32    `json:"links,omitempty"` // generation of its signed links: those of others open nothing
 	Created   time.Time `json:"created"`
 	Deleted   bool      `json:"deleted,omitempty"` // tombstone
 }

@@ -74,7 +74,7 @@ func newTop(k int) *top {
 			attempts: counters("tenant_attempts_total", "Attempts that ended, by class of the answer.", "tenant", "class"),
 			denied:   counters("tenant_rejections_total", "Fresh deliveries that were not sent at once.", "tenant"),
 			refused:  counters("tenant_refused_posts_total", "Posts refused with 429 for the tenant's backlog.", "tenant"),
-			wait:     histograms("tenant_wait_seconds", "From parked, or due, to granted, of what waited.", "tenant"),
+			wait:     histograms("tenant_wait_seconds", "For how long what waited was kept back, by whatever it was: the tenant's own limits, breaker and pauses, or slots.", "tenant"),
 			delivery: histograms("tenant_delivery_seconds", "From acceptance to delivered.", "tenant"),
 		},
 		lanes: map[string]*laneSeries{}, tenants: map[string]*tenantSeries{}, ten: map[string]*tenantRank{},

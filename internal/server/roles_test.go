@@ -51,6 +51,7 @@ var rights = map[string]string{
 	"GET /v1/tenants/{id}":                         "at",
 	"PUT /v1/tenants/{id}":                         "a",
 	"PATCH /v1/tenants/{id}":                       "a",
+	"POST /v1/tenants/{id}/links/revoke":           "a",
 	"GET /v1/tiers":                                "a",
 	"GET /v1/tiers/{name}":                         "a",
 	"PUT /v1/tiers/{name}":                         "a",

@@ -67,6 +67,8 @@ var routes = []route{
 	{"PATCH", "/v1/tenants/{id}", admin, 200, nil, tenantPatch{}, tenantView{}, "Change a tenant", (*Server).patchTenant},
 	{"DELETE", "/v1/tenants/{id}", admin, 204, nil, nil, nil, "Remove a tenant without subscriptions", (*Server).deleteTenant},
 
+	{"POST", "/v1/tenants/{id}/links/revoke", admin, 204, nil, nil, nil, "End all signed links of a tenant", (*Server).revokeLinks},
+
 	{"GET", "/v1/tiers", admin, 200, paging, nil, page[tierView]{}, "List tiers", (*Server).listTiers},
 	{"GET", "/v1/tiers/{name}", admin, 200, nil, nil, tierView{}, "Show a tier", (*Server).getTier},
 	{"PUT", "/v1/tiers/{name}", admin, 200, nil, tierIn{}, tierView{}, "Create or replace a tier that the configuration does not have", (*Server).putTier},

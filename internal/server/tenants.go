@@ -207,3 +207,19 @@ func (s *Server) deleteTenant(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	})
 }
+
+// revokeLinks is POST /v1/tenants/{id}/links/revoke: every signed link made before opens nothing any more.
+func (s *Server) revokeLinks(w http.ResponseWriter, r *http.Request) error {
+	return s.alone(r.Context(), func() error {
+		t, err := s.tenant(r, r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		t.Links++
+		if _, err := s.fanout.PutTenant(r.Context(), t); err != nil {
+			return err
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	})
+}

@@ -24,9 +24,16 @@ func (s *Server) newPages(o Options) *ui.UI {
 		As: func(r *http.Request, tenant string) *http.Request {
 			return r.WithContext(context.WithValue(r.Context(), linkedKey{}, tenant))
 		},
+		Links:   s.links,
 		LinkKey: o.LinkKey,
 		Embed:   o.Frames,
 	})
+}
+
+// links is the generation of a tenant's signed links.
+func (s *Server) links(tenant string) uint32 {
+	t, _ := s.registry.Tenant(tenant)
+	return t.Links
 }
 
 // identify says whose pages a key opens: those of an administrator or of a tenant.

@@ -36,6 +36,8 @@ type tab struct {
 	s    *service
 	host string
 
+	refused string // the address that is opened to be refused: that is no error
+
 	mu       sync.Mutex
 	problems []string // requests to elsewhere, script errors, what the policy stopped
 }
@@ -57,7 +59,7 @@ func (s *service) chromium() *tab {
 	s.t.Cleanup(cancel)
 	c := &tab{t: s.t, s: s, host: must(url.Parse(s.URL())).Host}
 	var over context.CancelFunc
-	c.Context, over = context.WithTimeout(ctx, 2*time.Minute)
+	c.Context, over = context.WithTimeout(ctx, 9*time.Minute)
 	s.t.Cleanup(over)
 	if err := chromedp.Listen(c, c.watch); err != nil {
 		s.t.Fatal(err)
@@ -91,7 +93,7 @@ func (c *tab) watch(event any) {
 	case *runtime.EventExceptionThrown:
 		c.problem(fmt.Sprintf("a script error: %+v", e.ExceptionDetails))
 	case *log.EventEntryAdded:
-		if e.Entry.Level == log.EntryLevelError {
+		if e.Entry.Level == log.EntryLevelError && (c.refused == "" || !strings.HasSuffix(e.Entry.URL, c.refused)) {
 			c.problem("an error: " + e.Entry.Text + " " + e.Entry.URL)
 		}
 	}
@@ -167,9 +169,13 @@ func (c *tab) theme(name string, width, height int64) {
 	call(c, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1})
 }
 
-// accessible holds the page against axe-core's rules.
-func (c *tab) accessible(page string) {
+// accessible holds the page against axe-core's rules, all or one of them, and finds what has no name.
+func (c *tab) accessible(page, rule string) {
 	c.t.Helper()
+	nameless := `[...document.querySelectorAll("[role=region], nav, progress, svg")].filter(e => !e.getAttribute("aria-label")).map(e => e.outerHTML.slice(0, 80)).join("; ")`
+	if found := value[string](c, nameless); found != "" {
+		c.t.Errorf("%s: no aria-label: %s", page, found)
+	}
 	source, err := os.ReadFile(axe)
 	if err != nil {
 		return // said once, by the test
@@ -182,7 +188,11 @@ func (c *tab) accessible(page string) {
 			Summary string `json:"failureSummary"`
 		}
 	}
-	raw := value[string](c, `axe.run(document, {resultTypes: ["violations"]}).then(r => JSON.stringify(r.violations))`)
+	only := ""
+	if rule != "" {
+		only = `, runOnly: ["` + rule + `"]`
+	}
+	raw := value[string](c, `axe.run(document, {resultTypes: ["violations"]`+only+`}).then(r => JSON.stringify(r.violations))`)
 	if err := json.Unmarshal([]byte(raw), &found); err != nil {
 		c.t.Fatal(err)
 	}
@@ -200,7 +210,7 @@ func (c *tab) picture(page, theme string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	name := strings.Trim(strings.NewReplacer("/", "_", "?", "_", "&", "_", "=", "_").Replace(page), "_")
+	name := strings.Trim(strings.NewReplacer("/", "_", "?", "_", "&", "_", "=", "_", ", ", "_", " ", "_").Replace(page), "_")
 	if name == "" {
 		name = "overview"
 	}
@@ -209,51 +219,126 @@ func (c *tab) picture(page, theme string) {
 	}
 }
 
-// Every page, in both themes, on a phone and on a wide screen: nothing is asked of another host, no script
-// fails, the policy stops nothing, nothing is wider than the screen, and axe-core finds nothing.
+// judge looks at the page that is open, in both themes, on a phone and on a wide screen: nothing is asked of
+// another host, no script fails, the policy stops nothing, nothing is wider than the screen, no payload ran, and
+// axe-core finds nothing. What depends on the theme is its colours.
+func (c *tab) judge(name string) {
+	c.t.Helper()
+	for _, theme := range []struct{ name, rule string }{{"light", ""}, {"dark", "color-contrast"}} {
+		c.theme(theme.name, 1280, 800)
+		c.accessible(name+", "+theme.name, theme.rule)
+		c.picture(name, theme.name)
+	}
+	c.theme("light", 360, 740)
+	if wide := value[int](c, `document.documentElement.scrollWidth`); wide > 360 {
+		c.t.Errorf("%s is %d wide on a phone of 360", name, wide)
+	}
+	c.picture(name, "phone")
+	if title := value[string](c, `document.title`); title == "owned" {
+		c.t.Errorf("%s ran a payload", name)
+	}
+	c.quiet(name)
+}
+
+// judged opens pages by name and judges them.
+func (c *tab) judged(pages [][2]string) {
+	c.t.Helper()
+	for _, p := range pages {
+		c.open(p[1])
+		c.judge(p[0])
+	}
+}
+
+// Every page in every state: filled, empty, asking, refusing, on a link that may look alone.
 func TestEveryPageInChromium(t *testing.T) {
 	s := start(t, nil)
 	c := s.chromium()
 	if _, err := os.Stat(axe); err != nil {
 		t.Log("SKIPPED: accessibility is not judged, for axe-core is missing; scripts/tools fetches it")
 	}
+	c.open("/")
+	c.judge("sign-in")
+	c.refused = "/ui/sign-in"
+	c.run(chromedp.SendKeys(chromedp.CSS("#key"), "wrong\r"), chromedp.WaitVisible(chromedp.CSS("[role=alert]")))
+	c.judge("sign-in, refused")
+	c.signIn()
+	c.judged([][2]string{{"overview, empty", "/ui/"}, {"lanes, empty", "/ui/lanes"}, {"dead, empty", "/ui/dead"}, {"replays, empty", "/ui/replays"}})
+
 	s.demo()
 	s.post("noisy", 60, "x")
 	s.post("steady", 50, "x")
 	s.post("blackhole", 8, "x")
 	s.post("failing", 8, "x")
 	dead := s.dead()
-	c.open("/")
-	c.accessible("sign-in")
-	c.picture("/sign-in", "light")
-	c.signIn()
-	link := value[string](c, `fetch("/ui/tenants/picky/link?life=1h&may=act").then(r => r.text()).then(t => t.match(/\/ui\/t\/[^"]+/)[0])`)
-	names := map[string]string{s.subs["picky"]: "picky", s.subs["noisy"]: "noisy", s.subs["failing"]: "failing", dead: "letter", strings.Trim(link, "/"): "link"}
-	pages := append([]string{}, link)
+	s.api("POST", "/v1/tenants", `{"id":"idle","suspended":true}`, nil)
+	link := func(may string) string {
+		return value[string](c, `fetch("/ui/tenants/picky/link?life=1h&may=`+may+`").then(r => r.text()).then(t => t.match(/\/ui\/t\/[^"]+/)[0])`)
+	}
+	act, see := link("act"), link("see")
+	names := strings.NewReplacer(s.subs["picky"], "picky", s.subs["noisy"], "noisy", s.subs["failing"], "failing", dead, "letter")
 	for _, page := range s.everyPage(dead) {
-		pages = append(pages, "/ui"+page)
+		c.open("/ui" + page)
+		c.judge(names.Replace(page))
 	}
-	for _, page := range pages {
+	c.judged([][2]string{
+		{"link", act}, {"link, looking", see}, {"link, looking, lane", see + "lanes/" + s.subs["picky"]},
+		{"lanes, nothing found", "/ui/lanes?q=nothing"}, {"lane, empty", "/ui/lanes/" + s.subs["slow"]}, {"dead, none", "/ui/dead?tenant=picky&reason=expired"},
+		{"purge, none", "/ui/dead/purge?tenant=slow"}, {"replay, none", "/ui/replays/count?tenant=slow"}, {"tenant, empty", "/ui/tenants/idle"},
+		{"link, to be made", "/ui/tenants/idle/link"}, {"links, revoked", "/ui/tenants/idle/link?revoked"}, {"what-if, refused", "/ui/what-if?of=bucket&refill=x"},
+	})
+	for _, page := range []string{"/ui/nowhere", "/ui/trigger?id=nothing", "/ui/dead?since=nonsense"} {
+		c.refused = page
 		c.open(page)
-		short := strings.TrimPrefix(page, "/ui/")
-		for id, name := range names {
-			short = strings.ReplaceAll(short, strings.TrimPrefix(id, "ui/"), name)
-		}
-		for _, theme := range []string{"light", "dark"} {
-			c.theme(theme, 1280, 800)
-			c.accessible(short + ", " + theme)
-			c.picture(short, theme)
-		}
-		c.theme("light", 360, 740)
-		if wide := value[int](c, `document.documentElement.scrollWidth`); wide > 360 {
-			t.Errorf("%s is %d wide on a phone of 360", short, wide)
-		}
-		c.picture(short, "phone")
-		if title := value[string](c, `document.title`); title == "owned" {
-			t.Errorf("%s ran a payload", short)
-		}
-		c.quiet(short)
+		c.judge(page + ", refused")
 	}
+	c.open("/ui/lanes/" + s.subs["picky"])
+	c.click(`//input[@name="sure"]`)
+	c.click(`//button[text()="Rotate the secret"]`)
+	c.wait(`document.querySelector("h1").textContent === "New secret"`)
+	c.judge("rotated")
+	c.open("/ui/replays/count?subscription=" + s.subs["picky"])
+	c.click(`//main//button[text()="Replay"]`)
+	c.wait(`document.querySelector("[data-part=live-replay]") !== null`)
+	c.judge("replay")
+	c.open("/ui/replays")
+	c.judge("replays, some")
+}
+
+// A tenant's link shows its own in a browser that has nothing else, and of every other what never was; one that
+// may look has nothing to press.
+func TestLinkInChromium(t *testing.T) {
+	s := start(t, nil)
+	c := s.chromium()
+	s.demo()
+	dead := s.dead()
+	admin := s.browser()
+	admin.signIn(adminKey)
+	link := admin.link("picky", "see")
+	c.open(link + "/")
+	c.wait(`document.getElementById("liveness").textContent.startsWith("Live")`)
+	text := value[string](c, `document.body.innerText`)
+	for _, own := range []string{"picky", s.subs["picky"], dead} {
+		if !strings.Contains(text, own) {
+			t.Errorf("the link's page lacks %s: %s", own, text)
+		}
+	}
+	for tenant, sub := range s.subs {
+		if tenant != "picky" && (strings.Contains(text, tenant) || strings.Contains(text, sub)) {
+			t.Errorf("the link's page shows %s: %s", tenant, text)
+		}
+	}
+	c.click(`//a[text()="` + s.subs["picky"] + `"]`)
+	c.wait(`document.querySelector("h1").textContent.startsWith("Lane")`)
+	if n := value[int](c, `document.querySelectorAll("form[method=post]").length`); n != 0 {
+		t.Errorf("a link that may look has %d forms that act", n)
+	}
+	c.quiet("link")
+	for _, page := range []string{"/lanes", "/lanes/" + s.subs["steady"], "/tenants/steady", "/dead?tenant=steady"} {
+		c.refused = link + page
+		c.open(link + page)
+		c.wait(`document.querySelector("h1").textContent === "There is nothing here" || document.body.innerText.includes("nothing of this id")`)
+	}
+	c.quiet("what is not the link's")
 }
 
 // The overview's figures move by themselves; the list of lanes sorts and searches; all of it by keyboard.
@@ -275,8 +360,10 @@ func TestFiguresMove(t *testing.T) {
 	rows := `[...document.querySelectorAll("tbody tr")].map(e => e.cells[1].textContent.trim()).join(" ")`
 	c.click(`//th/a[text()="Tenant"]`)
 	c.wait(rows + ` === "blackhole failing noisy picky slow steady"`)
+	c.wait(`document.querySelector("th[aria-sort=ascending]").textContent === "Tenant"`)
 	c.click(`//th/a[text()="Tenant"]`)
 	c.wait(rows + ` === "steady slow picky noisy failing blackhole"`)
+	c.wait(`document.querySelector("th[aria-sort=descending]").textContent === "Tenant"`)
 	c.click(`//th/a[text()="Delivered"]`)
 	c.wait(`document.querySelector("tbody tr").cells[1].textContent.trim() === "steady"`)
 	c.run(chromedp.SendKeys(chromedp.CSS("#q"), "nois\r"))

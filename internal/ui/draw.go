@@ -128,13 +128,32 @@ func drawEdge(r plan.WindowResult) *picture {
 		p.Ticks = append(p.Ticks, f.upTo(most))
 	}
 	for i, row := range r.Rules {
-		x := f.x(float64(i) + 0.2)
-		w := f.x(float64(i)+0.8) - x
-		before, all := float64(row.Before), float64(row.Through)
-		p.Bars = append(p.Bars,
-			bar{Class: "before", X: at(x), Y: at(f.y(before)), W: at(w), H: at(f.y(0) - f.y(before))},
-			bar{Class: "after", X: at(x), Y: at(f.y(all)), W: at(w), H: at(f.y(before) - f.y(all)), Label: number(row.Through), LabelX: at(x + w/2), LabelY: at(f.y(all) - 4)})
-		p.Ticks = append(p.Ticks, f.below(float64(i)+0.5, row.Rule))
+		p.stack(f, i, row.Rule, float64(row.Before), float64(row.Through), number(row.Through))
+	}
+	return p
+}
+
+// stack adds the i-th of the bars: a lower and an upper part, with a label above.
+func (p *picture) stack(f frame, i int, name string, lower, all float64, label string) {
+	x := f.x(float64(i) + 0.2)
+	w := f.x(float64(i)+0.8) - x
+	p.Bars = append(p.Bars,
+		bar{Class: "before", X: at(x), Y: at(f.y(lower)), W: at(w), H: at(f.y(0) - f.y(lower))},
+		bar{Class: "after", X: at(x), Y: at(f.y(all)), W: at(w), H: at(f.y(lower) - f.y(all)), Label: label, LabelX: at(x + w/2), LabelY: at(f.y(all) - 4)})
+	p.Ticks = append(p.Ticks, f.below(float64(i)+0.5, name))
+}
+
+// drawShares draws what each tenant gets, and what it wants beyond that.
+func drawShares(r plan.SharesResult) *picture {
+	most := 1e-9
+	for _, t := range r.Tenants {
+		most = max(most, t.Want)
+	}
+	f := frame{float64(len(r.Tenants)), most * 1.1}
+	p := &picture{About: "What each tenant gets of the capacity, and what it wants beyond that", Keys: []key{{"before", "gets"}, {"after", "wants beyond that"}}}
+	p.Ticks = append(p.Ticks, f.upTo(most), f.upTo(0))
+	for i, t := range r.Tenants {
+		p.stack(f, i, t.Name, t.Share, t.Want, decimal(t.Share))
 	}
 	return p
 }

@@ -11,13 +11,15 @@ import (
 	"time"
 )
 
-// link opens the pages of one tenant to whoever has it, until it ends. It is its own proof: nothing of it is
-// stored. Its form is <end, unix seconds>.<see or act>.<tenant>.<mac>, the last two in base64.
+// link opens the pages of one tenant to whoever has it, until it ends or the tenant's links are revoked. It is
+// its own proof: nothing of it is stored but the generation of the tenant's links. Its form is
+// <end, unix seconds>.<see or act>.<tenant>.<generation>.<mac>, tenant and mac in base64; no generation is 0.
 type link struct {
-	text   string
-	tenant string
-	until  time.Time
-	acts   bool // replay, test, rotate; else it looks
+	text       string
+	tenant     string
+	generation uint32
+	until      time.Time
+	acts       bool // replay, test, rotate; else it looks
 }
 
 // maxLinkLife bounds how long a link may be good.
@@ -44,6 +46,9 @@ func (u *UI) newLink(tenant string, acts bool, until time.Time) string {
 		may = "act"
 	}
 	body := fmt.Sprintf("%d.%s.%s", until.Unix(), may, base64.RawURLEncoding.EncodeToString([]byte(tenant)))
+	if g := u.o.Links(tenant); g > 0 {
+		body += fmt.Sprintf(".%d", g)
+	}
 	return body + "." + u.mac("link", body)
 }
 
@@ -57,7 +62,16 @@ func (u *UI) openLink(text string, now time.Time) (*link, bool) {
 	seconds, err := strconv.ParseInt(part[0], 10, 64)
 	tenant, err2 := base64.RawURLEncoding.DecodeString(part[2])
 	l := &link{text: text, tenant: string(tenant), until: time.Unix(seconds, 0), acts: part[1] == "act"}
-	return l, err == nil && err2 == nil && len(tenant) > 0 && now.Before(l.until)
+	if len(part) > 3 {
+		g, _ := strconv.ParseUint(part[3], 10, 32) // signed: it is one
+		l.generation = uint32(g)
+	}
+	return l, err == nil && err2 == nil && len(tenant) > 0 && u.good(l, now)
+}
+
+// good reports whether a link has neither ended nor been revoked.
+func (u *UI) good(l *link, now time.Time) bool {
+	return now.Before(l.until) && l.generation == u.o.Links(l.tenant)
 }
 
 // linkToken is what the forms of a link's pages carry.

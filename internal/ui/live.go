@@ -87,10 +87,10 @@ func (u *UI) push(w http.ResponseWriter, v *visit, p *page, sent map[string]stri
 	return c.Flush()
 }
 
-// still reports whether the visitor may go on: a key that was revoked and a link that has ended show nothing more.
+// still reports whether the visitor may go on: a key or a link that was revoked, and a link that has ended, show nothing more.
 func (u *UI) still(v *visit) bool {
 	if v.link != nil {
-		return time.Now().Before(v.link.until)
+		return u.good(v.link, time.Now())
 	}
 	who, ok := u.o.Identify(v.key)
 	return ok && who == v.who

@@ -52,20 +52,25 @@ func (u *UI) first(v *visit) (*view, error) {
 	})
 	o.MoreShort = max(0, len(o.Short)-listed)
 	o.Short = o.Short[:min(listed, len(o.Short))]
-	o.attention(s)
+	o.Reasons = s.lanes.reasons.get()
+	o.attention(s.lanes)
 	return &view{page: "overview", Title: "Overview", Nav: "overview", Data: &o}, nil
 }
 
-// attention lists the lanes that need it most, and counts what holds lanes back.
-func (o *overview) attention(s *snapshot) {
-	order, needy := sortLanes(s, "attention", true, states[0].is, 0, listed)
+// attention lists the lanes that need it most.
+func (o *overview) attention(x *laneIndex) {
+	order, needy := x.page(laneQuery{"attention", states[0].name, ""}, true, 0, listed)
 	for _, i := range order {
-		o.Attention = append(o.Attention, rowOf(&s.lanes[i]))
+		o.Attention = append(o.Attention, rowOf(&x.all[i]))
 	}
 	o.More = needy - len(o.Attention)
+}
+
+// holdingBack counts what holds lanes back.
+func holdingBack(lanes []fanout.LaneStatus) (all []counted) {
 	byReason := map[engine.Reason]*counted{}
-	for i := range s.lanes {
-		l := &s.lanes[i]
+	for i := range lanes {
+		l := &lanes[i]
 		if l.Counters.Parked == 0 || l.Blocked == engine.None {
 			continue
 		}
@@ -78,9 +83,10 @@ func (o *overview) attention(s *snapshot) {
 		c.Parked += l.Counters.Parked
 	}
 	for _, c := range byReason {
-		o.Reasons = append(o.Reasons, *c)
+		all = append(all, *c)
 	}
-	slices.SortFunc(o.Reasons, func(a, b counted) int {
+	slices.SortFunc(all, func(a, b counted) int {
 		return cmp.Or(cmp.Compare(b.Parked, a.Parked), cmp.Compare(a.Reason, b.Reason))
 	})
+	return all
 }

@@ -41,6 +41,7 @@ var pages = []page{
 	{"GET /trigger", false, (*UI).trigger, nil},
 	{"GET /tenants/{tenant}", true, (*UI).tenantOf, nil},
 	{"GET /tenants/{tenant}/link", true, (*UI).showLink, nil},
+	{"POST /tenants/{tenant}/link/revoke", true, nil, (*UI).revokeLinks},
 	{"POST /lanes/{subscription}/test", false, nil, (*UI).testLane},
 	{"POST /lanes/{subscription}/rotate", false, (*UI).rotate, nil},
 	{"GET /what-if", false, (*UI).whatIf, nil},
@@ -158,6 +159,7 @@ var functions = template.FuncMap{
 	"plain":    plainReason,
 	"path":     escapePath,
 	"decimal":  decimal,
+	"rate":     rate,
 	"dict":     dict,
 	"isAbsent": func(t *time.Time) bool { return t == nil || t.IsZero() },
 }
@@ -201,6 +203,17 @@ func decimal(v float64) string {
 		return number(int64(math.Round(v)))
 	}
 	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// rate writes what comes in a second, to a hundredth: a measured one is no more exact.
+func rate(v float64) string {
+	switch {
+	case v > 0 && v < 0.005:
+		return "under 0.01"
+	case v < 10:
+		return decimal(math.Round(v*100) / 100)
+	}
+	return decimal(v)
 }
 
 func ratio(v float64) string {

@@ -7,13 +7,12 @@ import (
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 )
 
-// snapshot is the platform at one instant. Nobody changes it.
+// snapshot is the platform at one instant.
 type snapshot struct {
 	at      time.Time
 	stats   fanout.Stats
-	lanes   []fanout.LaneStatus
+	lanes   *laneIndex
 	tenants []fanout.TenantStatus
-	values  map[string][]float64 // of lanes, by column
 }
 
 const (
@@ -65,16 +64,20 @@ func (s *snapshots) age() time.Duration {
 	return s.next.Sub(s.last.at)
 }
 
-// take takes one, unless another caller did since now. The caller holds taking.
+// take takes one, unless another caller did since now, and makes what was asked of the last one. The caller
+// holds taking.
 func (s *snapshots) take(now time.Time) *snapshot {
 	s.mu.Lock()
-	if last := s.last; last != nil && !last.at.Before(now) {
-		s.mu.Unlock()
+	last := s.last
+	s.mu.Unlock()
+	if last != nil && !last.at.Before(now) {
 		return last
 	}
-	s.mu.Unlock()
 	began := time.Now()
 	shot := s.read()
+	if last != nil {
+		shot.lanes.prepare(last.lanes)
+	}
 	took := time.Since(began)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,9 +87,7 @@ func (s *snapshots) take(now time.Time) *snapshot {
 }
 
 func (u *UI) read() *snapshot {
-	s := &snapshot{stats: u.o.Platform.Stats(), lanes: u.o.Platform.Lanes(), tenants: u.o.Platform.Tenants()}
-	s.values = valuesOf(s.lanes)
-	return s
+	return &snapshot{stats: u.o.Platform.Stats(), lanes: newLaneIndex(u.o.Platform.Lanes()), tenants: u.o.Platform.Tenants()}
 }
 
 func (u *UI) now() *snapshot { return u.shot.get(time.Now(), &u.work) }

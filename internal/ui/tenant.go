@@ -19,6 +19,8 @@ type tenantView struct {
 	Dead   client.Page[client.DeadLetter]
 	Link   string // a signed one, just made
 	Until  time.Time
+
+	Revoked bool // its links, just now
 }
 
 // ownLane is one subscription of the tenant.
@@ -86,11 +88,21 @@ func (u *UI) showLink(v *visit) (*view, error) {
 		return nil, err
 	}
 	q := v.URL.Query()
+	p.Revoked = q.Has("revoked")
 	if life, ok := lives[q.Get("life")]; ok {
 		p.Until = time.Now().Add(life).Truncate(time.Second)
 		p.Link = "/ui/t/" + u.newLink(tenant, q.Get("may") == "act", p.Until) + "/"
 	}
 	return &view{page: "link", Title: "Link for " + tenant, Nav: "lanes", Data: p}, nil
+}
+
+// revokeLinks ends the links of a tenant.
+func (u *UI) revokeLinks(v *visit) (string, error) {
+	if v.PostForm.Get("sure") != "yes" {
+		return "", &apiError{Status: http.StatusUnprocessableEntity, Title: "Nothing was revoked", Detail: "tick the box: whoever has a link of this tenant must be given a new one"}
+	}
+	tenant := path(v.PathValue("tenant"))
+	return "/tenants" + tenant + "/link?revoked", u.call(v, http.MethodPost, "/v1/tenants"+tenant+"/links/revoke", nil, nil)
 }
 
 // rotated is a new secret, shown once.

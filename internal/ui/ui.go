@@ -37,12 +37,13 @@ type Who struct {
 // Admin reports whether the visitor sees everything.
 func (w Who) Admin() bool { return w.Tenant == "" }
 
-// Options of New. API, Platform, Identify and As are required.
+// Options of New. API, Platform, Identify, As and Links are required.
 type Options struct {
 	API      http.Handler                              // the service's
 	Platform Platform                                  // the same service
 	Identify func(key string) (who Who, ok bool)       // whose key it is; false: nobody's, or of a role without pages
 	As       func(*http.Request, string) *http.Request // gives a request to the API a tenant's authority
+	Links    func(tenant string) uint32                // generation of a tenant's links: those of another are revoked
 	LinkKey  []byte                                    // signs links; nil: a random one, and links end with the process
 	Embed    []string                                  // origins that may show a signed link in a frame; none: nobody
 }

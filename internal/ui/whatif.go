@@ -78,6 +78,11 @@ var calculators = []calculator{
 	{"fanout", "Fan-out", "How long a trigger takes until all of its deliveries are done.", []field{
 		{"n", "Subscriptions", "", "40"}, {"median", "Median of one", "milliseconds", "8"}, {"tail", "p99.9 of one", "milliseconds", "400"},
 	}, fanOut},
+	{"shares", "Shares", "Who gets what when there is not enough, by weighted max-min fairness. Capacity and wants are in one unit, whichever it is.", []field{
+		{"capacity", "Capacity", "", "1200"},
+		{"want0", "A wants", "", "5000"}, {"weight0", "and has the weight", "", "1"}, {"want1", "B wants", "", "100"}, {"weight1", "and has the weight", "", "1"},
+		{"want2", "C wants", "", "900"}, {"weight2", "and has the weight", "", "3"}, {"want3", "D wants", "", "0"}, {"weight3", "and has the weight", "", "1"},
+	}, shares},
 	{"fleet", "One machine", "What one machine needs for a load.", []field{
 		{"subscriptions", "Subscriptions", "", "50000"}, {"tenants", "Tenants", "", "5000"}, {"triggers", "Triggers", "a second", "500"},
 		{"fanout", "Deliveries of each", "", "10"}, {"payload", "Payload", "bytes", "900"}, {"latency", "Time in a slot", "milliseconds", "50"},
@@ -183,6 +188,35 @@ func fanOut(v values) (answered, error) {
 		{"One delivery, median", decimal(r.SingleP50) + " ms"}, {"one delivery, p99", decimal(r.SingleP99) + " ms"},
 		{"All of them, median", decimal(r.CompletionP50) + " ms"}, {"all of them, p99", decimal(r.CompletionP99) + " ms"},
 	}}, err
+}
+
+// sharers are the tenants of the form: the field of the i-th has its number.
+var sharers = []string{"A", "B", "C", "D"}
+
+func shares(v values) (answered, error) {
+	in := plan.SharesInput{Capacity: v["capacity"]}
+	for i, name := range sharers {
+		n := strconv.Itoa(i)
+		in.Tenants = append(in.Tenants, plan.Tenant{Name: name, Want: v["want"+n], Weight: v["weight"+n]})
+	}
+	r, err := plan.Shares(in)
+	if err != nil {
+		return answered{}, err
+	}
+	level := "nobody gets less than it wants"
+	if r.Level > 0 {
+		level = decimal(r.Level) + " for each weight"
+	}
+	a := answered{Rows: []figure{{"Level", level}, {"Unused", decimal(r.Unused)}, {"Jain's index over share / want", ratio(r.Jain)}},
+		Picture: drawShares(r), Table: [][]string{{"Tenant", "Weight", "Wants", "Gets", "Enough"}}}
+	for _, t := range r.Tenants {
+		note := "yes"
+		if !t.Satisfied {
+			note = "no, its share"
+		}
+		a.Table = append(a.Table, []string{t.Name, decimal(t.Weight), decimal(t.Want), decimal(t.Share), note})
+	}
+	return a, nil
 }
 
 func fleet(v values) (answered, error) {
