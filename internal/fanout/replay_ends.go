@@ -17,21 +17,17 @@ const resumeAtOnce = 8 // tenants whose replays look up what is left at a start:
 func (f *Fanout) resumeLoop() {
 	defer f.loops.Done()
 	f.mu.Lock()
-	restored := slices.SortedFunc(maps.Values(f.jobs), func(a, b *job) int { return cmp.Compare(a.Number, b.Number) })
-	f.mu.Unlock()
 	of := map[string][]*job{}
-	for _, j := range restored {
+	for _, j := range slices.SortedFunc(maps.Values(f.jobs), func(a, b *job) int { return cmp.Compare(a.Number, b.Number) }) {
 		of[j.Tenant] = append(of[j.Tenant], j)
 	}
+	f.mu.Unlock()
 	room := make(chan struct{}, resumeAtOnce)
-	for _, j := range restored {
-		if of[j.Tenant][0] != j {
-			continue
-		}
+	for _, jobs := range of {
 		room <- struct{}{}
 		f.loops.Go(func() {
 			defer func() { <-room }()
-			for _, j := range of[j.Tenant] {
+			for _, j := range jobs {
 				f.goOn(j)
 			}
 		})

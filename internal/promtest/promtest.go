@@ -38,8 +38,8 @@ func (f *Film) Add(scrape string) {
 	f.frames = append(f.frames, frame)
 }
 
-// GoOn lets things go on for d as they were: what grows steadily, counters and ages, grows as over the
-// second half of the film; all else stays.
+// GoOn lets things go on for d as they were: counters, and ages that grew from frame to frame over the second half
+// of the film, grow as they did there; all else stays.
 func (f *Film) GoOn(d time.Duration) {
 	n := len(f.frames)
 	last, before := f.frames[n-1], f.frames[n/2-1]
@@ -47,7 +47,7 @@ func (f *Film) GoOn(d time.Duration) {
 	for i := 1; time.Duration(i)*f.Step <= d; i++ {
 		next := maps.Clone(last)
 		for series, v := range last {
-			if was, known := before[series]; known && grows(series) {
+			if was, known := before[series]; known && f.grows(series) {
 				next[series] = v + (v-was)/per*float64(i)
 			}
 		}
@@ -55,13 +55,20 @@ func (f *Film) GoOn(d time.Duration) {
 	}
 }
 
-func grows(series string) bool {
-	for _, part := range []string{"_total", "account{", "oldest", "lag_seconds", "unflushed_seconds"} {
-		if strings.Contains(series, part) {
-			return true
+func (f *Film) grows(series string) bool {
+	has := func(part string) bool { return strings.Contains(series, part) }
+	if has("_total") || has("account{") {
+		return true
+	}
+	if !slices.ContainsFunc([]string{"oldest", "lag_seconds", "unflushed_seconds"}, has) {
+		return false
+	}
+	for i := len(f.frames) / 2; i < len(f.frames); i++ {
+		if f.frames[i][series] <= f.frames[i-1][series] {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // Fired lists the alerts of a class ("page", "notice") that fired at any time of the film, sorted.
