@@ -9,12 +9,21 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/internal/receiver"
 )
+
+// TestMain plays a role, as main does, in the processes that a row starts.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVar); role != "" {
+		exit(play(role))
+	}
+	os.Exit(m.Run())
+}
 
 func TestMissedBarsAreSaid(t *testing.T) {
 	for _, c := range []struct {
