@@ -301,22 +301,25 @@ func TestLiveDeliveriesGoBeforeAReplay(t *testing.T) {
 	b.bury(sub, "hook", "acme", 400)
 	r := b.replay(Selection{Subscription: sub})
 	b.job(r.ID, "some", func(s ReplayStatus) bool { return s.Count.Delivered > 20 })
-	var before []int // how many of the replay came between a live one's post and its arrival
+	var before []int // how many of the replay came between a live one's receipt and its arrival
 	for range 31 {
-		sent := len(b.to.requests(url("hook")))
+		if s, _ := b.ReplayOf(r.ID); s.Left < 100 { // a slow machine takes that long
+			break
+		}
 		id := b.post(1, "acme")[0].ID
+		sent := len(b.to.requests(url("hook")))
 		at := func() int {
 			return slices.IndexFunc(b.to.requests(url("hook")), func(q delivery.Request) bool { return q.ID == id })
 		}
 		b.until(sub, "the live one", func(LaneStatus) bool { return at() >= 0 })
 		before = append(before, at()-sent)
 	}
+	if len(before) < 5 {
+		t.Fatalf("only %d live ones came before the replay was nearly through", len(before))
+	}
 	slices.Sort(before)
 	if median := before[len(before)/2]; median > 8 {
 		t.Errorf("a fresh delivery lets %d of the replay pass; all: %v", median, before)
-	}
-	if s, _ := b.ReplayOf(r.ID); s.Left < 100 {
-		t.Errorf("the live ones came when only %d of the replay were left", s.Left)
 	}
 	b.job(r.ID, "the end", isDone)
 }
