@@ -196,7 +196,7 @@ func TestClusterByTLS(t *testing.T) {
 	}{
 		{"another authority", "password", func(c *Cluster) { c.CA = stranger.file }, "certificate signed by unknown authority"},
 		{"the system's authorities", "password", func(c *Cluster) { c.CA = "" }, "certificate signed by unknown authority"},
-		{"no certificate", "password", func(c *Cluster) { c.Cert, c.Key = "", "" }, "tls"}, // TLS 1.3: the client may be through
+		{"no certificate", "password", func(c *Cluster) { c.Cert, c.Key = "", "" }, "tls"},                            // TLS 1.3: the client may be through
 		{"a stranger's certificate", "password", func(c *Cluster) { c.Cert, c.Key = strangeCert, strangeKey }, "tls"}, // before the server says why not
 		{"another password", "password", func(c *Cluster) { c.Password = "guess" }, "Authorization Violation"},
 		{"no credentials", "credentials", func(c *Cluster) { c.Credentials = "" }, "Authorization Violation"},
