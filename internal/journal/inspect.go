@@ -3,7 +3,6 @@ package journal
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,24 +76,20 @@ func (l *Ledger) Owners(ctx context.Context) (map[engine.LaneID]Owner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: registry: %w", err)
 	}
-	keys, err := kv.Keys(ctx)
-	if err != nil && !errors.Is(err, jetstream.ErrNoKeysFound) {
-		return nil, fmt.Errorf("journal: registry: %w", err)
-	}
 	owners := map[engine.LaneID]Owner{}
-	for _, key := range keys {
-		if !strings.HasPrefix(key, kindSubscription+".") {
-			continue
-		}
-		e, err := kv.Get(ctx, key)
-		if err != nil {
-			return nil, fmt.Errorf("journal: registry: %w", err)
+	err = entries(ctx, kv, 1, func(e jetstream.KeyValueEntry) error {
+		if !strings.HasPrefix(e.Key(), kindSubscription+".") {
+			return nil
 		}
 		var s subscriptionRecord
 		if err := json.Unmarshal(e.Value(), &s); err != nil {
-			return nil, fmt.Errorf("%w: record %s: %w", ErrDamaged, key, err)
+			return fmt.Errorf("%w: record %s: %w", ErrDamaged, e.Key(), err)
 		}
 		owners[engine.LaneID(s.Lane)] = Owner{s.Tenant, s.ID}
+		return nil
+	}, jetstream.IgnoreDeletes())
+	if err != nil {
+		return nil, fmt.Errorf("journal: registry: %w", err)
 	}
 	return owners, nil
 }
