@@ -107,14 +107,19 @@ func (c *Cluster) tls() (*tls.Config, error) {
 func (l *link) bucket(ctx context.Context, c jetstream.KeyValueConfig) (kv jetstream.KeyValue, err error) {
 	c.Replicas = l.replicas
 	err = l.asked(ctx, func(ctx context.Context) (err error) {
-		kv, err = l.js.KeyValue(ctx, c.Bucket)
-		if errors.Is(err, jetstream.ErrBucketNotFound) {
+		if kv, err = l.found(ctx, c.Bucket); errors.Is(err, jetstream.ErrBucketNotFound) {
 			kv, err = l.js.CreateKeyValue(ctx, c)
-		} else if err == nil {
-			err = l.scale(ctx, "KV_"+c.Bucket)
 		}
 		return err
 	})
+	return kv, err
+}
+
+// found opens a bucket that is there, and gives it the number of replicas that is asked for.
+func (l *link) found(ctx context.Context, bucket string) (kv jetstream.KeyValue, err error) {
+	if kv, err = l.js.KeyValue(ctx, bucket); err == nil {
+		err = l.scale(ctx, "KV_"+bucket)
+	}
 	return kv, err
 }
 

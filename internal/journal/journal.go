@@ -10,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Errors callers tell apart.
@@ -132,8 +130,8 @@ type Journal struct {
 	reg    *Registry
 	access *Access
 	jobs   *jobs
-	kept   jetstream.KeyValue // of PutSizes; nil: not written yet
 	tiers  *tiers
+	kept   *lazyBucket // of PutSizes
 
 	append   *appender
 	outcomes *outcomes

@@ -17,23 +17,33 @@ type lazyBucket struct {
 	kv   jetstream.KeyValue // nil: no bucket yet
 }
 
+func newLazy(l *link, name string) *lazyBucket {
+	return &lazyBucket{link: l, name: name, turn: make(chan struct{}, 1)}
+}
+
 // openLazy finds a bucket, and hands what is in it to take.
 func openLazy(ctx context.Context, l *link, name string, take func(jetstream.KeyValueEntry) error) (*lazyBucket, error) {
-	b := &lazyBucket{link: l, name: name, turn: make(chan struct{}, 1)}
-	err := l.asked(ctx, func(ctx context.Context) (err error) {
-		b.kv, err = l.js.KeyValue(ctx, name)
-		return err
-	})
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return b, nil
-	}
-	if err == nil {
+	b := newLazy(l, name)
+	err := b.find(ctx)
+	if err == nil && b.kv != nil {
 		err = entries(ctx, b.kv, 1, take, jetstream.IgnoreDeletes())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("journal: %s: %w", name, err)
 	}
 	return b, nil
+}
+
+// find opens the bucket if there is one.
+func (b *lazyBucket) find(ctx context.Context) error {
+	err := b.link.asked(ctx, func(ctx context.Context) (err error) {
+		b.kv, err = b.link.found(ctx, b.name)
+		return err
+	})
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil
+	}
+	return err
 }
 
 // enter waits for the turn, and returns a context that the caller's end does not end: a write that has begun goes on.

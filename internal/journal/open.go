@@ -76,6 +76,7 @@ func (j *Journal) open(ctx context.Context) (err error) {
 	if err := j.link.names.syncAll(); err != nil {
 		return err
 	}
+	j.kept = newLazy(j.link, sizesBucket)
 	j.packs = newPacks(j.link, j.opt.Cache)
 	j.held = newPacks(j.link, j.opt.Cache/4)
 	j.held.load = func(ctx context.Context, seq uint64) (*Pack, error) { return fetchHeld(ctx, j.link, seq) }

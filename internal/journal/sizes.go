@@ -37,33 +37,20 @@ func (j *Journal) PutSizes(ctx context.Context, all []TenantSize) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, registryPatience)
 	defer cancel()
-	if j.kept == nil {
-		kv, err := j.link.bucket(ctx, jetstream.KeyValueConfig{Bucket: sizesBucket, Storage: jetstream.FileStorage, History: 1, MaxValueSize: maxRecord})
-		if err == nil {
-			err = j.link.names.syncAll()
-		}
-		if err != nil {
-			return inDoubt(err)
-		}
-		j.kept = kv
-	}
-	if _, err := j.kept.Put(ctx, sizesKey, value); err != nil {
-		return inDoubt(err)
-	}
-	return nil
+	return j.kept.put(ctx, sizesKey, value)
 }
 
-// Sizes returns what was kept last, nothing where nothing was.
+// Sizes returns what was kept last, nothing where nothing was. Not while PutSizes runs.
 func (j *Journal) Sizes(ctx context.Context) ([]TenantSize, error) {
 	var entry jetstream.KeyValueEntry
-	err := j.link.asked(ctx, func(ctx context.Context) error {
-		kv, err := j.link.js.KeyValue(ctx, sizesBucket)
-		if err == nil {
-			entry, err = kv.Get(ctx, sizesKey)
-		}
-		return err
-	})
-	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) {
+	err := j.kept.find(ctx)
+	if err == nil && j.kept.kv != nil {
+		err = j.link.asked(ctx, func(ctx context.Context) (err error) {
+			entry, err = j.kept.kv.Get(ctx, sizesKey)
+			return err
+		})
+	}
+	if errors.Is(err, jetstream.ErrKeyNotFound) || err == nil && entry == nil {
 		return nil, nil
 	}
 	if err != nil {
