@@ -86,12 +86,9 @@ func (f *Fanout) PutSubscription(ctx context.Context, s journal.Subscription) (j
 	return stored, f.awaitPosition(ctx, p)
 }
 
-// CheckTenant returns what PutTenant would refuse of t. It stores nothing.
-func (f *Fanout) CheckTenant(t journal.Tenant) error {
-	f.mu.Lock()
-	_, ok := f.opts.Tiers[t.Tier]
-	f.mu.Unlock()
-	if t.Tier != "" && !ok {
+// CheckTenant returns what PutTenant would refuse of t, were these the tiers. It stores nothing.
+func (f *Fanout) CheckTenant(t journal.Tenant, tiers map[string]Tier) error {
+	if _, ok := tiers[t.Tier]; t.Tier != "" && !ok {
 		return fmt.Errorf("%w: tier: %q does not exist", ErrInvalid, t.Tier)
 	}
 	return f.journal.Registry().CheckTenant(t)

@@ -234,11 +234,7 @@ func (p *plan) tenant(at string, raw json.RawMessage) {
 	readTenantFields(o, &t, p.tiers)
 	var err error
 	if len(o.problems) == 0 {
-		check := t
-		if p.made[t.Tier] {
-			check.Tier = "default" // its own is not there yet
-		}
-		err = p.s.fanout.CheckTenant(check)
+		err = p.s.fanout.CheckTenant(t, p.tiers)
 	}
 	if p.wrong(o, err) {
 		return

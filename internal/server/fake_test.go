@@ -65,7 +65,7 @@ func (f *fake) DeleteTenant(context.Context, string) error { return f.write }
 func (f *fake) PutSubscription(_ context.Context, s journal.Subscription) (journal.Subscription, error) {
 	return s, f.write
 }
-func (f *fake) CheckTenant(journal.Tenant) error { return nil }
+func (f *fake) CheckTenant(journal.Tenant, map[string]fanout.Tier) error { return nil }
 func (f *fake) CheckSubscription(journal.Subscription, fanout.Tier, fanout.Beside) error {
 	return nil
 }

@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
-
-	"github.com/fairlane-dev/fairlane/internal/fanout"
 )
 
 // fixed are the settings that need a restart, by their names in the file.
@@ -56,9 +54,7 @@ func (r *Running) Reload(c Config) (restart []string, err error) {
 	}
 	was := r.config.Allow
 	r.allow(inBoth(was, c.Allow)) // before the fan-out frees what would go to an address that is closed now
-	err = r.fanout.Reconfigure(fanout.Settings{
-		Slots: c.Engine.Slots, Profile: c.Profile, Tiers: tiers, KeepDead: c.KeepDead, Envelopes: c.Envelopes,
-	})
+	err = r.fanout.Reconfigure(c.settings(tiers))
 	if err != nil {
 		r.allow(was)
 		return nil, fmt.Errorf("server: nothing was changed: %w", err)

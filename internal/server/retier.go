@@ -49,12 +49,11 @@ func (r *Running) checked(all map[string]fanout.Tier) (*admit.Gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", fanout.ErrInvalid, err)
 	}
-	return gate, r.fanout.CheckSettings(r.settings(all))
+	return gate, r.fanout.CheckSettings(r.config.settings(all))
 }
 
-// settings are those in force, with other tiers.
-func (r *Running) settings(all map[string]fanout.Tier) fanout.Settings {
-	c := &r.config
+// settings are what the fan-out takes on while it runs, with these tiers.
+func (c *Config) settings(all map[string]fanout.Tier) fanout.Settings {
 	return fanout.Settings{Slots: c.Engine.Slots, Profile: c.Profile, Tiers: all, KeepDead: c.KeepDead, Envelopes: c.Envelopes}
 }
 
@@ -83,7 +82,7 @@ func (r *Running) retier(all map[string]fanout.Tier, store func() error) error {
 	if err := store(); err != nil {
 		return err
 	}
-	if err := r.fanout.Reconfigure(r.settings(all)); err != nil {
+	if err := r.fanout.Reconfigure(r.config.settings(all)); err != nil {
 		return err
 	}
 	r.server.setTiers(all, gate)

@@ -34,7 +34,7 @@ import (
 type Fanout interface {
 	Dead
 	PutTenant(context.Context, journal.Tenant) (journal.Tenant, error)
-	CheckTenant(journal.Tenant) error
+	CheckTenant(t journal.Tenant, tiers map[string]fanout.Tier) error
 	DeleteTenant(ctx context.Context, id string) error
 	PutSubscription(context.Context, journal.Subscription) (journal.Subscription, error)
 	CheckSubscription(s journal.Subscription, t fanout.Tier, b fanout.Beside) error
