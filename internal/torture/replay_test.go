@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
@@ -240,19 +241,21 @@ func (r *replaying) post(name string, bytes int) string {
 	return out.ID
 }
 
-// startLive posts so many a second until it is stopped, whatever the service does.
+// startLive posts so many a second, as many customers do: each independently of the others, so that the gaps are
+// exponential and no post keeps step with a flush. It goes on until it is stopped, whatever the service does.
 func (r *replaying) startLive(perSecond int) *load {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	l := newLoad(r.service)
 	l.cancel = cancel
-	tick := time.NewTicker(time.Second / time.Duration(perSecond))
+	gaps := rand.New(rand.NewPCG(1, 2))
 	l.running.Go(func() {
-		defer tick.Stop()
+		due := now()
 		for n := 0; ; n++ {
+			due += time.Duration(gaps.ExpFloat64() / float64(perSecond) * float64(time.Second))
 			select {
 			case <-ctx.Done():
 				return
-			case <-tick.C:
+			case <-time.After(due - now()):
 			}
 			name := fmt.Sprintf("live/%d", n)
 			r.mu.Lock()
