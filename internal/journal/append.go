@@ -109,7 +109,7 @@ func (a *appender) prepare(ctx context.Context, t *Trigger) (*posted, error) {
 
 // marker appends a registry change's marker, and returns its position when it is durable.
 func (a *appender) marker(ctx context.Context, m Marker) (Position, error) {
-	r, err := a.post(&posted{ctx: ctx, entry: appendMarker(nil, &m), marker: true})
+	r, err := a.post(&posted{ctx: ctx, entry: encodeMarker(&m), marker: true})
 	return r.Position, err
 }
 

@@ -119,7 +119,7 @@ func TestReaderWaitsForWhatBecomesDurable(t *testing.T) {
 func TestReaderBeginsInsideAPack(t *testing.T) {
 	j := open(t, testOptions(t.TempDir()))
 	seq := storeRaw(t, j, triggersSubject, encodePack(header{writer: 1, counter: 1}, [][]byte{
-		appendTrigger(nil, trigger(0)), appendMarker(nil, &Marker{"tenant", "acme", 1}), appendTrigger(nil, trigger(2))}))
+		appendTrigger(nil, trigger(0)), encodeMarker(&Marker{"tenant", "acme", 1}), appendTrigger(nil, trigger(2))}))
 	j.durable.raise(seq)
 	for from, want := range []int{3, 2, 1, 0, 0} {
 		r, _ := j.Reader(position(seq, from))
