@@ -9,7 +9,9 @@ import (
 	mathrand "math/rand/v2"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/fairlane-dev/fairlane/admit/httpadmit"
 	"github.com/fairlane-dev/fairlane/admit/identity"
@@ -24,6 +26,8 @@ type gate struct {
 	door *httpadmit.Door
 	file *policyfile.File
 	stop func() // ends the fetching of keys
+
+	checks sync.WaitGroup // of the store's settings, in the background
 
 	tokens *identity.Tokens // nil: none
 
@@ -179,6 +183,22 @@ func (g *gate) commit(ctx context.Context, l *loaded) {
 	if old != nil && old != l.store {
 		old.Close()
 	}
+	if l.store != nil {
+		g.checks.Go(func() { checkStore(ctx, l.store, g.log) })
+	}
+}
+
+// checkStore logs with what settings of its server a store would lose quotas.
+func checkStore(ctx context.Context, s *redisquota.Store, log *slog.Logger) {
+	asking, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	warnings, err := s.Check(asking)
+	for _, w := range warnings {
+		log.Warn("store of quotas", "warning", w)
+	}
+	if err != nil && ctx.Err() == nil {
+		log.Warn("store of quotas: its settings could not be checked", "error", err.Error())
+	}
 }
 
 // startFetch keeps the keys of tokens fresh; call what it returns to end that.
@@ -201,6 +221,7 @@ func (g *gate) close() {
 	if s := g.store.Load(); s != nil {
 		s.Close()
 	}
+	g.checks.Wait()
 }
 
 // routes is the handler of the file in force.
