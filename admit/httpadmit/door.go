@@ -37,6 +37,7 @@ type Settings struct {
 	Slots       fair.SlotLimits // Slots 0: concurrency is not limited
 	Wait        time.Duration   // longest wait for a slot; 0: none
 	Stall       time.Duration   // longest time in which a client sends or reads nothing; 0: any
+	Timeout     time.Duration   // of Proxy: longest time in which the service neither takes of a request nor begins to answer; 0: any
 	Answers     Answers
 	// Signal says how busy the protected resource is, 1 and above saturated. nil: the
 	// part of the slots that are held.

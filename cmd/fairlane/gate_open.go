@@ -104,7 +104,7 @@ func (g *gate) load(ctx context.Context) (*loaded, error) {
 	l.settings = httpadmit.Settings{
 		Gate: f.Gate, Identity: resolver, DefaultTier: f.DefaultTier, Anonymous: f.Identity.Anonymous,
 		TierOf:  func(tenant string) (string, bool) { t, ok := f.Tenants[tenant]; return t, ok },
-		Proxies: f.Proxies, Slots: f.Slots, Wait: f.Wait, Stall: f.Stall,
+		Proxies: f.Proxies, Slots: f.Slots, Wait: f.Wait, Stall: f.Stall, Timeout: f.Timeout,
 		Answers: httpadmit.Answers{Draft: f.Draft, Older: f.Older, Spread: f.Spread},
 	}
 	if l.store != nil {
@@ -230,7 +230,7 @@ func (g *gate) routes() http.Handler {
 	mux.Handle("/check", g.door.Check())
 	if g.file.Upstream != nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
-		transport.MaxIdleConnsPerHost = 256
+		transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 256 // there is one host
 		transport.Proxy = nil
 		failed := func(r *http.Request, err error) {
 			g.log.Warn("the service did not answer", "method", r.Method, "error", err.Error())
