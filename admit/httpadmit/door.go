@@ -3,6 +3,7 @@ package httpadmit
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -318,7 +319,9 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		out.end()
 		leave(out.status, time.Since(began), ok)
 	}()
-	v.s.Answers.limits(w.Header(), &v.verdict)
+	out.limits = http.Header{}
+	v.s.Answers.limits(out.limits, &v.verdict)
+	maps.Copy(w.Header(), out.limits) // of an answer without a status: a handler that returns, an upgrade
 	r = r.WithContext(identity.With(r.Context(), v.id))
 	if v.s.Stall > 0 && r.Body != nil && r.Body != http.NoBody {
 		out.body = &body{ReadCloser: r.Body, control: out.control, stall: v.s.Stall}
