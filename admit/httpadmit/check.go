@@ -68,10 +68,12 @@ func (v *visit) check(r *http.Request) *Problem {
 	if p := v.identify(r); p != nil {
 		return p
 	}
-	if _, p := v.rates(r.Context()); p != nil {
+	refund, p := v.rates(r.Context())
+	if p != nil {
 		return p
 	}
 	if v.tier.Share == 0 && v.s.Slots.Slots > 0 {
+		refund()
 		return problemSlots(ErrSuspended, v.tier, 0)
 	}
 	return nil
