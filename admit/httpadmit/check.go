@@ -56,6 +56,9 @@ func (v *visit) check(r *http.Request) *Problem {
 		return newProblem(http.StatusBadRequest, "bad-request", "The proxy must say method and URI of the request")
 	}
 	ambiguous := v.named(method, u.EscapedPath())
+	if path, _, _ := strings.Cut(uri, "?"); strings.Contains(path, "#") { // the proxy hands it on: many services leave out what follows
+		ambiguous = problemPath()
+	}
 	v.address = v.s.Proxies.Client(peer(r), r.Header.Values("X-Forwarded-For"))
 	if host := r.Header.Get("X-Forwarded-Host"); host != "" {
 		r = r.Clone(r.Context())

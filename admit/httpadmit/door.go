@@ -169,7 +169,7 @@ func (d *Door) visit(s *Settings) *visit {
 func (v *visit) named(method, path string) *Problem {
 	var ok bool
 	if v.route, ok = v.s.Gate.Route(method, path); !ok {
-		return newProblem(http.StatusBadRequest, Ambiguous, "The path is another route's by how it is read: send it without dot segments, backslashes and parameters, and / as itself")
+		return problemPath()
 	}
 	return nil
 }
