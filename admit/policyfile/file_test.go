@@ -142,6 +142,7 @@ func TestAFileOfKeysIsRefusedWithLine(t *testing.T) {
 		"# keys\n\n" + hash + " acme\n": "",
 		hash + " acme ann\n":            "",
 		"# x\nzz acme\n":                ":2: sha256 must be 64 hexadecimal digits",
+		hash + " m\xfcller\n":           ":1: a key must name a tenant",
 		hash + "\n":                     ":1: must be: SHA-256, tenant",
 		hash + " a\n" + hash + " b\n":   ":2: a key must stand once",
 		fmt.Sprint(hash, " a b c\n"):    ":1: must be",
