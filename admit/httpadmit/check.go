@@ -71,12 +71,11 @@ func (v *visit) check(r *http.Request) *Problem {
 	if p := v.identify(r); p != nil {
 		return p
 	}
-	refund, p := v.rates(r.Context())
-	if p != nil {
+	if p := v.rates(r.Context()); p != nil {
 		return p
 	}
 	if v.tier.Share == 0 && v.s.Slots.Slots > 0 {
-		refund()
+		v.refund(r.Context())
 		return problemSlots(ErrSuspended, v.tier, 0)
 	}
 	return nil
