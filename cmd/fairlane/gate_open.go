@@ -232,6 +232,7 @@ func (g *gate) routes() http.Handler {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 256 // there is one host
 		transport.Proxy = nil
+		transport.DisableCompression = true // else it asks for gzip where the caller did not, and unpacks
 		failed := func(r *http.Request, err error) {
 			g.log.Warn("the service did not answer", "method", r.Method, "error", err.Error())
 		}

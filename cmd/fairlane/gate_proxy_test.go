@@ -58,3 +58,24 @@ func TestTheGateKeepsItsConnections(t *testing.T) {
 		t.Errorf("%d connections for twice %d requests at once", n, peak)
 	}
 }
+
+// The service is asked for what the caller asked for: the gate neither asks for compressed answers nor unpacks them.
+func TestTheGateLeavesEncodingsAlone(t *testing.T) {
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Asked", r.Header.Get("Accept-Encoding"))
+	}))
+	t.Cleanup(service.Close)
+	front, _, _ := startGate(t, gateDir(t, service.URL))
+	plain := &http.Client{Transport: &http.Transport{DisableCompression: true}}
+	defer plain.CloseIdleConnections()
+	req, _ := http.NewRequest("GET", front, nil)
+	req.Header.Set("Authorization", "Bearer large-key")
+	resp, err := plain.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if asked := resp.Header.Get("Asked"); resp.StatusCode != http.StatusOK || asked != "" {
+		t.Errorf("%d, asked for %q", resp.StatusCode, asked)
+	}
+}
