@@ -266,9 +266,11 @@ func (a *appender) flush(ctx context.Context, batch []*posted) {
 	}
 	a.counter++
 	h := header{writer: a.j.writer, counter: a.counter, prev: a.prev, other: a.j.outcomes.acked.Load()}
-	seq, err := a.j.link.publish(ctx, triggersSubject, encodePack(h, entries))
+	data := encodePack(h, entries)
+	seq, err := a.j.link.publish(ctx, triggersSubject, data)
 	switch {
 	case err == nil:
+		a.j.packs.written(ctx, message{seq, time.Now(), data})
 		a.stored(position(seq, len(batch)-1))
 		a.settle(ctx, seq, batch)
 	case errors.Is(err, errRefused):
