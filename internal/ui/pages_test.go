@@ -167,4 +167,8 @@ func TestTriggerReads(t *testing.T) {
 	if page := f.reads("/ui/trigger?id=msg_1", "1 dead: a person has to replay or purge. Complete"); strings.Contains(page, "notice good") {
 		t.Error("what died looks well")
 	}
+	page = f.reads("/ui/trigger?id=msg_2", "There is no trigger of this id or position")
+	if w := f.do("GET", "/ui/trigger?id=msg_2", nil); w.Code != http.StatusNotFound || !strings.Contains(page, `value="msg_2"`) {
+		t.Errorf("the form is gone, or it is no error: %d %s", w.Code, page)
+	}
 }
