@@ -123,13 +123,13 @@ func TestLinkLife(t *testing.T) {
 		life  time.Duration
 		acts  bool
 	}{{"life=1h", time.Hour, false}, {"life=1d&may=see", 24 * time.Hour, false}, {"life=7d&may=act", 7 * 24 * time.Hour, true}, {"life=90d&may=anything", 90 * 24 * time.Hour, false}} {
+		before := time.Now()
 		text, _ := made(c.query)
-		now := time.Now()
-		l, ok := f.u.openLink(text, now.Add(c.life-time.Minute))
+		l, ok := f.u.openLink(text, before.Add(c.life-time.Minute))
 		if !ok || l.acts != c.acts || l.tenant != "acme" {
 			t.Errorf("%s: %+v, good %v before its end", c.query, l, ok)
 		}
-		if _, ok := f.u.openLink(text, now.Add(c.life)); ok {
+		if _, ok := f.u.openLink(text, time.Now().Add(c.life)); ok {
 			t.Errorf("%s: good after its end", c.query)
 		}
 	}
@@ -143,6 +143,26 @@ func TestLinkLife(t *testing.T) {
 	}
 }
 
+// A link that may look has no form on any page, and does nothing even with the token of one.
+func TestLookingLinkDoesNotAct(t *testing.T) {
+	f := (&fixed{answers: map[string]any{"POST /v1/replays": client.Replay{ID: "rpl_1", Selected: 3}, "POST /v1/dead/purge": client.Purged{Purged: 2}}}).visit(t)
+	f.cookies = nil
+	for acts, want := range map[bool]string{true: "303 /ui/t/%s/replays/rpl_1", false: "403 "} {
+		l, ok := f.u.openLink(f.u.newLink("acme", acts, time.Now().Add(time.Hour)), time.Now())
+		base := "/ui/t/" + l.text
+		for _, question := range []string{"/replays/count", "/dead/purge"} {
+			if page := f.reads(base+question, "dead letters?"); !ok || strings.Contains(page, `name="token"`) != acts {
+				t.Errorf("%s of a link that acts: %v: %s", question, acts, page)
+			}
+		}
+		f.asked = nil
+		w := f.do("POST", base+"/dead/replay", url.Values{"token": {f.u.linkToken(l)}})
+		if got := fmt.Sprint(w.Code, " ", w.Header().Get("Location")); got != strings.Replace(want, "%s", l.text, 1) || len(f.asked) > 0 != acts {
+			t.Errorf("a link that acts: %v: %s, and the API was asked %q", acts, got, f.asked)
+		}
+	}
+}
+
 // A session's cookie is for this service's pages alone; it ends with its time, with the sign-out and with the key.
 func TestSessionEnds(t *testing.T) {
 	f := (&fixed{}).visit(t)
@@ -152,7 +172,7 @@ func TestSessionEnds(t *testing.T) {
 	}
 	r := httptest.NewRequest("GET", "/ui/", nil)
 	r.AddCookie(c)
-	for after, want := range map[time.Duration]bool{0: true, sessionLife - time.Minute: true, sessionLife: false} {
+	for after, want := range map[time.Duration]bool{0: true, sessionLife - time.Hour: true, sessionLife: false} {
 		if _, ok := f.u.sessions.of(r, time.Now().Add(after)); ok != want {
 			t.Errorf("after %v: good %v", after, ok)
 		}
@@ -201,6 +221,7 @@ func TestStreamSendsWhatChanged(t *testing.T) {
 	for range maxStreams {
 		f.u.streams <- struct{}{}
 	}
+	f.u.close() // so that a stream that is let in ends
 	if w := f.do("GET", "/ui/replays", nil, "Accept", "text/event-stream"); w.Code != http.StatusNoContent {
 		t.Errorf("one stream too many: %d", w.Code)
 	}
@@ -213,8 +234,8 @@ func TestWhatIfReads(t *testing.T) {
 		"fixed 120 120 240 240 0 s", "Slots that a hanging endpoint holds, without a cap 1,000 (83.3 %) Slots that it holds, with the cap 16 (1.33 %)",
 		"Attempts a request, without the budget 4 Attempts a request, with it 1.02", "One delivery, median 8 ms", "C 3 900 825 no, its share", "Deliveries a second 5,000")
 	f.reads("/ui/what-if?of=retries&rate=100&for=30&capacity=7", "Capacity (tokens)", "At most let through of that 7,440", "Attempts a second, without the budget 400", "Level 275 for each weight")
-	page := f.reads("/ui/what-if?of=shares&capacity=100&want0=100&want1=100&want2=0&weight2=1", "50 of 100")
-	one := frame{4, 110}
+	page := f.reads("/ui/what-if?of=shares&capacity=100&want0=80&want1=80&want2=0&weight2=1", "50 of 80")
+	one := frame{4, 88}
 	if bar := fmt.Sprintf(`class="before" x="%.1f" y="%.1f"`, one.x(0.2), one.y(50)); !strings.Contains(page, bar) {
 		t.Errorf("no bar %s", bar)
 	}
@@ -234,8 +255,8 @@ func TestBrief(t *testing.T) {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}
-	past, soon := time.Now().Add(-time.Second), time.Now().Add(time.Hour)
-	if again(nil) != "" || again(&past) != "" || again(&soon) != "again in 60 min" {
+	past, soon := time.Now().Add(-time.Second), time.Now().Add(72*time.Hour)
+	if again(nil) != "" || again(&past) != "" || again(&soon) != "again in 3 days" {
 		t.Errorf("again: %q %q %q", again(nil), again(&past), again(&soon))
 	}
 }

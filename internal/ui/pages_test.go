@@ -30,11 +30,11 @@ func TestOverviewReads(t *testing.T) {
 	f := (&fixed{
 		lanes: []fanout.LaneStatus{laneOf("quiet", 1, quiet, engine.None), laneOf("noisy", 2, noisy, engine.ByRate), laneOf("noisy", 3, engine.Counters{Parked: 1}, engine.ByBreaker),
 			laneOf("b", 4, engine.Counters{Parked: 20}, engine.ByRate), laneOf("c", 5, engine.Counters{Parked: 30}, engine.ByRate), laneOf("d", 6, engine.Counters{Parked: 5}, engine.ByRate)},
-		tenants: []fanout.TenantStatus{tenantOf("noisy", 1, noisy), tenantOf("quiet", 1, quiet)},
+		tenants: []fanout.TenantStatus{tenantOf("noisy", 1, noisy), tenantOf("quiet", 1, quiet), tenantOf("idle", 1, engine.Counters{})},
 		stats:   fanout.Stats{Lanes: 6, OldestEligible: 3 * time.Second, Saturated: 1, Stats: engine.Stats{Slots: 48, InFlight: 12, Counters: noisy.Plus(quiet), Jain: 0.987, Entitled: 2, Reserve: 0.75}},
 	}).visit(t)
 	f.lanes[2].Breaker = breaker.Open
-	f.reads("/ui/", "Nothing is lost: all 65 deliveries offered are accounted for", "No tenant is slowed by another", "1 of 2 tenants have nothing parked",
+	f.reads("/ui/", "Nothing is lost: all 65 deliveries offered are accounted for", "No tenant is slowed by another", "2 of 3 tenants have nothing parked",
 		"95 parked of noisy , c , b and 1 more tenants: the agreed rate is used up 1 parked of noisy : the endpoint failed",
 		"Offered 65 Delivered 15 Parked 40 Dead 2 In flight 3 Cancelled 4 Dropped 1",
 		"Slots in use 12 of 48 25 % Retry reserve left 75 % 75 % Fairness index 0.987 of 2 tenants", "Longest wait for a turn 3.0 s", "Lanes 6 1 above 80 %",
@@ -166,5 +166,9 @@ func TestTriggerReads(t *testing.T) {
 	c.Deliveries[0].State = "dead"
 	if page := f.reads("/ui/trigger?id=msg_1", "1 dead: a person has to replay or purge. Complete"); strings.Contains(page, "notice good") {
 		t.Error("what died looks well")
+	}
+	page = f.reads("/ui/trigger?id=msg_2", "There is no trigger of this id or position")
+	if w := f.do("GET", "/ui/trigger?id=msg_2", nil); w.Code != http.StatusNotFound || !strings.Contains(page, `value="msg_2"`) {
+		t.Errorf("the form is gone, or it is no error: %d %s", w.Code, page)
 	}
 }

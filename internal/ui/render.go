@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
@@ -55,6 +56,7 @@ type view struct {
 	Nav    string // which entry of the navigation it stands under
 	Data   any
 	Frozen bool // no live parts this time
+	status int  // 0 is 200
 
 	Base, Token string
 	Signed      bool // in
@@ -123,7 +125,7 @@ func (u *UI) answer(p *page) http.Handler {
 				u.fail(w, v, err)
 				return
 			}
-			u.show(w, v, http.StatusOK, s)
+			u.show(w, v, cmp.Or(s.status, http.StatusOK), s)
 		}
 	})
 }

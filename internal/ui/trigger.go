@@ -2,6 +2,7 @@ package ui
 
 import (
 	"cmp"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,8 +12,8 @@ import (
 
 // triggerView is the page of one trigger.
 type triggerView struct {
-	ID         string // as it was asked for
-	Found      *client.Completion
+	ID         string             // as it was asked for
+	Found      *client.Completion // nil: nothing was asked for, or there is none
 	States     []stateCount
 	Dead       int
 	Rows       []triggerRow
@@ -44,6 +45,10 @@ func (u *UI) trigger(v *visit) (*view, error) {
 	}
 	p.Found = &client.Completion{}
 	if err := u.call(v, "GET", "/v1/triggers"+path(p.ID), nil, p.Found); err != nil {
+		if s.status = asProblem(err).Status; s.status == http.StatusNotFound {
+			p.Found = nil // the form stays: an id is mistyped easily
+			return s, nil
+		}
 		return nil, err
 	}
 	p.count()

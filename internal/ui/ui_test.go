@@ -1,11 +1,13 @@
 package ui_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlane-dev/fairlane/internal/receiver"
 	"github.com/fairlane-dev/fairlane/internal/server"
@@ -118,7 +120,9 @@ func TestLinksAreRevoked(t *testing.T) {
 	admin, guest := s.browser(), s.browser()
 	admin.signIn(adminKey)
 	see, act, other := admin.link("acme", "see"), admin.link("acme", "act"), admin.link("beta", "see")
-	live, err := http.NewRequest("GET", s.URL()+see+"/", nil)
+	ctx, end := context.WithTimeout(t.Context(), 20*time.Second) // for a stream that does not end
+	defer end()
+	live, err := http.NewRequestWithContext(ctx, "GET", s.URL()+see+"/", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
