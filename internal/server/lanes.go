@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fairlane-dev/fairlane/breaker"
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 	"github.com/fairlane-dev/fairlane/internal/journal"
@@ -54,13 +53,11 @@ type laneView struct {
 	RecommendedReason string `json:"recommended_cap_reason"`
 }
 
-var phases = map[breaker.Phase]string{breaker.Closed: "closed", breaker.Open: "open", breaker.HalfOpen: "half-open"}
-
 func viewLane(l *fanout.LaneStatus) laneView {
 	advice := l.Advice()
 	v := laneView{
 		Subscription: l.Subscription, Tenant: l.TenantID, Host: l.HostName, Rate: l.Rate, Burst: l.Burst,
-		Remaining: l.Tokens, Cap: l.Cap, Account: viewAccount(l.Counters), Breaker: phases[l.Breaker],
+		Remaining: l.Tokens, Cap: l.Cap, Account: viewAccount(l.Counters), Breaker: l.Breaker.String(),
 		Paused: l.Paused, Disabled: l.Disabled, Ramp: l.Ramp, Stopped: l.Stopped, MeanSlotMS: milli(l.MeanSlot), P99MS: milli(l.P99),
 		Recommended: advice.Cap, RecommendedReason: advice.Why,
 	}
