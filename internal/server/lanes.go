@@ -159,16 +159,9 @@ type deliveryView struct {
 	Detail   string     `json:"detail,omitempty"`
 }
 
-var kinds = map[journal.Kind]string{
-	journal.Delivered: "delivered", journal.Failed: "failed", journal.Parked: "parked", journal.Dead: "dead",
-	journal.Cancelled: "cancelled", journal.Dropped: "dropped", journal.Claimed: "claimed",
-	journal.LaneCancelled: "lane-cancelled", journal.Held: "held", journal.Revived: "revived",
-	journal.Resent: "resent", journal.Purged: "purged",
-}
-
 func viewDelivery(rec *journal.Record) deliveryView {
 	v := deliveryView{
-		Position: uint64(rec.Position), Kind: kinds[rec.Kind], Attempt: rec.Attempt, Status: rec.Status,
+		Position: uint64(rec.Position), Kind: rec.Kind.String(), Attempt: rec.Attempt, Status: rec.Status,
 		TookMS: milli(rec.Took), At: rec.At.UTC(), Count: rec.N, Detail: rec.Detail,
 	}
 	if rec.Reason != engine.None {
