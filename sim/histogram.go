@@ -11,7 +11,6 @@ import (
 type Histogram struct {
 	counts   []uint32
 	n        uint64
-	sum      float64
 	min, max time.Duration
 }
 
@@ -43,17 +42,10 @@ func (h *Histogram) Add(d time.Duration) {
 	}
 	h.max = max(h.max, d)
 	h.n++
-	h.sum += float64(d)
 }
 
-// Count is how many were added.
-func (h *Histogram) Count() uint64 { return h.n }
-
-// Max is the largest, Mean the average; 0 without any.
+// Max is the largest; 0 without any.
 func (h *Histogram) Max() time.Duration { return h.max }
-func (h *Histogram) Mean() time.Duration {
-	return time.Duration(h.sum / float64(max(h.n, 1)))
-}
 
 // Quantile returns the least duration that at least the share p of all does not exceed; 0 without
 // any.

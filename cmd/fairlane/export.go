@@ -154,13 +154,6 @@ func (x *exported) write(out io.Writer) error {
 	return w.Flush()
 }
 
-// kindNames are the API's names of records.
-var kindNames = map[journal.Kind]string{
-	journal.Delivered: "delivered", journal.Failed: "failed", journal.Parked: "parked", journal.Dead: "dead",
-	journal.Cancelled: "cancelled", journal.Dropped: "dropped", journal.Claimed: "claimed", journal.LaneCancelled: "lane-cancelled",
-	journal.Revived: "revived", journal.Resent: "resent", journal.Purged: "purged",
-}
-
 // offline reads the data directory. What is still in the log has its true first offer and size.
 func (x *exported) offline(ctx context.Context, dir string) error {
 	l, err := journal.OpenLedger(ctx, dir)
@@ -177,7 +170,7 @@ func (x *exported) offline(ctx context.Context, dir string) error {
 	}
 	err = l.Records(ctx, func(r *journal.Record) {
 		if owner, ok := owners[r.Lane]; ok {
-			x.add(owner, &ledgerRecord{Position: r.Position, Kind: kindNames[r.Kind], Attempt: r.Attempt, At: r.At, took: r.Took})
+			x.add(owner, &ledgerRecord{Position: r.Position, Kind: r.Kind.String(), Attempt: r.Attempt, At: r.At, took: r.Took})
 		}
 	})
 	if err != nil {

@@ -15,9 +15,7 @@ import (
 //
 // Field case 87.
 func TestOneLossIsCountedOnce(t *testing.T) {
-	b := start(t, easyBudget)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "hook", journal.Limits{Attempts: 5})
+	b, sub := startOne(t, easyBudget, "hook", journal.Limits{Attempts: 5})
 	restarted := make(chan struct{})
 	b.to.answer[url("hook")] = func(n int, _ *delivery.Request) delivery.Outcome {
 		switch {

@@ -124,9 +124,7 @@ func edit(t *testing.T, b *bench, sub string, change func(*journal.Subscription)
 //
 // Field case 80.
 func TestNothingAcknowledgedIsLostByACrash(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "flaky", journal.Limits{})
+	b, sub := startOne(t, nil, "flaky", journal.Limits{})
 	limited := b.subscribe("acme", "limited", journal.Limits{Rate: "400/s", Burst: 5})
 	b.to.answer[url("flaky")] = func(n int, _ *delivery.Request) delivery.Outcome {
 		if n%15 == 0 {
@@ -162,9 +160,7 @@ func TestNothingAcknowledgedIsLostByACrash(t *testing.T) {
 
 // After an acknowledged delete no request starts; what waits is cancelled and accounted for.
 func TestDeleteCancelsWhatWaits(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "limited", journal.Limits{Rate: "1/h", Burst: 1})
+	b, sub := startOne(t, nil, "limited", journal.Limits{Rate: "1/h", Burst: 1})
 	other := b.subscribe("acme", "other", journal.Limits{})
 	b.post(20, "acme")
 	b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 19 })
@@ -215,9 +211,7 @@ func TestAChangeHoldsFromItsPosition(t *testing.T) {
 
 // A paused lane keeps what comes, and lets it go when it is resumed.
 func TestPauseKeepsEverything(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "paused", journal.Limits{})
+	b, sub := startOne(t, nil, "paused", journal.Limits{})
 	edit(t, b, sub, func(s *journal.Subscription) { s.Paused = true })
 	b.post(10, "acme")
 	b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 10 })
@@ -233,9 +227,7 @@ func TestPauseKeepsEverything(t *testing.T) {
 //
 // Field case 96.
 func TestGoneDisablesAndKeeps(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "gone", journal.Limits{})
+	b, sub := startOne(t, nil, "gone", journal.Limits{})
 	b.to.answer[url("gone")] = func(int, *delivery.Request) delivery.Outcome {
 		return delivery.Outcome{Result: engine.Result{Kind: engine.Gone}, Status: 410}
 	}
@@ -282,9 +274,7 @@ func TestQuotaIsTheTenantsOwn(t *testing.T) {
 
 // A cut attempt is recorded as unknown and tried again after the start.
 func TestStopCutsAndRemembers(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "hangs", journal.Limits{})
+	b, sub := startOne(t, nil, "hangs", journal.Limits{})
 	hang := make(chan struct{})
 	b.to.answer[url("hangs")] = func(n int, _ *delivery.Request) delivery.Outcome {
 		if n == 1 {
@@ -355,9 +345,7 @@ func TestBudgetBoundsAttemptsWithoutABreaker(t *testing.T) {
 // What has waited beyond the horizon is dead, and what has been dead beyond its time is purged; both
 // stay in the account, over a restart too.
 func TestExpiryAndRetentionAreAccountedFor(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "limited", journal.Limits{Rate: "1/h", Burst: 1})
+	b, sub := startOne(t, nil, "limited", journal.Limits{Rate: "1/h", Burst: 1})
 	receipts := b.post(10, "acme")
 	b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 9 })
 	b.expire(receipts[5].Position)

@@ -100,6 +100,14 @@ func start(t *testing.T, edit func(*Options)) *bench {
 	return b
 }
 
+// startOne is start with a subscription of a tenant acme.
+func startOne(t *testing.T, edit func(*Options), name string, limits journal.Limits) (b *bench, sub string) {
+	t.Helper()
+	b = start(t, edit)
+	b.tenant("acme")
+	return b, b.subscribe("acme", name, limits)
+}
+
 func (b *bench) open() {
 	b.t.Helper()
 	var err error

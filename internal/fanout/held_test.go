@@ -212,9 +212,7 @@ func TestHeldDeliveriesFailAndDieAccountedFor(t *testing.T) {
 
 // A run that expires is buried and purged as one record, and counted as many.
 func TestHeldRunExpiresAsOne(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "limited", journal.Limits{Rate: "1/h", Burst: 1})
+	b, sub := startOne(t, nil, "limited", journal.Limits{Rate: "1/h", Burst: 1})
 	b.post(100, "acme")
 	b.until(sub, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 99 })
 	b.moveEverything()

@@ -76,9 +76,7 @@ func (b *bench) times(name string) map[string]int {
 //
 // Field case 48.
 func TestReplayTakesTheDeadAlone(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "hook", journal.Limits{})
+	b, sub := startOne(t, nil, "hook", journal.Limits{})
 	good := b.post(60, "acme")
 	b.until(sub, "delivery", delivered(60))
 	dead := b.bury(sub, "hook", "acme", 20)
@@ -181,9 +179,7 @@ func TestADeadLetterKeepsItsFirstAndLastCause(t *testing.T) {
 //
 // Field case 49.
 func TestOverlappingReplaysTakeEachOnce(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "hook", journal.Limits{Rate: "2000/s", Burst: 2000})
+	b, sub := startOne(t, nil, "hook", journal.Limits{Rate: "2000/s", Burst: 2000})
 	dead := b.bury(sub, "hook", "acme", 1500)
 	b.moveEverything() // HELD too
 	dead = append(dead, b.bury(sub, "hook", "acme", 500)...)
@@ -229,9 +225,7 @@ func TestOverlappingReplaysTakeEachOnce(t *testing.T) {
 func TestACancelledReplayIsResumed(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("held %v", held), func(t *testing.T) {
-			b := start(t, nil)
-			b.tenant("acme")
-			sub := b.subscribe("acme", "hook", journal.Limits{Rate: "500/s", Burst: 5})
+			b, sub := startOne(t, nil, "hook", journal.Limits{Rate: "500/s", Burst: 5})
 			b.bury(sub, "hook", "acme", 300)
 			if held {
 				b.moveEverything()
@@ -261,9 +255,7 @@ func TestACancelledReplayIsResumed(t *testing.T) {
 
 // What dies again is counted, and not taken again by the same replay.
 func TestASecondDeathIsCounted(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "hook", journal.Limits{})
+	b, sub := startOne(t, nil, "hook", journal.Limits{})
 	b.bury(sub, "hook", "acme", 40)
 	b.answers("hook", func(n int, r *delivery.Request) delivery.Outcome {
 		if n%4 == 0 {
@@ -285,9 +277,7 @@ func TestASecondDeathIsCounted(t *testing.T) {
 //
 // Field case 50.
 func TestLiveDeliveriesGoBeforeAReplay(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "hook", journal.Limits{Rate: "400/s", Burst: 50})
+	b, sub := startOne(t, nil, "hook", journal.Limits{Rate: "400/s", Burst: 50})
 	b.bury(sub, "hook", "acme", 400)
 	r := b.replay(Selection{Subscription: sub})
 	b.job(r.ID, "some", func(s ReplayStatus) bool { return s.Count.Delivered > 20 })
@@ -319,9 +309,7 @@ func TestLiveDeliveriesGoBeforeAReplay(t *testing.T) {
 //
 // Field case 50.
 func TestAReplayLeavesTheBurst(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "hook", journal.Limits{})
+	b, sub := startOne(t, nil, "hook", journal.Limits{})
 	b.bury(sub, "hook", "acme", 120)
 	edit(t, b, sub, func(s *journal.Subscription) { s.Limits.Rate, s.Limits.Burst = "200/s", 200 })
 	var came []time.Duration
@@ -345,9 +333,7 @@ func TestAReplayLeavesTheBurst(t *testing.T) {
 //
 // Field case 50.
 func TestAReplaySlowsDownAndKillsNothing(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "hook", journal.Limits{})
+	b, sub := startOne(t, nil, "hook", journal.Limits{})
 	b.bury(sub, "hook", "acme", 200)
 	b.answers("hook", func(n int, _ *delivery.Request) delivery.Outcome {
 		if n%15 == 0 {
@@ -367,9 +353,7 @@ func TestAReplaySlowsDownAndKillsNothing(t *testing.T) {
 //
 // Field case 51.
 func TestReplayToOneThatIsNotThere(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "hook", journal.Limits{Rate: "500/s", Burst: 1})
+	b, sub := startOne(t, nil, "hook", journal.Limits{Rate: "500/s", Burst: 1})
 	b.bury(sub, "hook", "acme", 100)
 	edit(t, b, sub, func(s *journal.Subscription) { s.Disabled = "gone" })
 	if _, err := b.Replay(t.Context(), Selection{Subscription: sub}, "", false); !errors.Is(err, ErrConflict) {
@@ -411,9 +395,7 @@ func TestReplayToOneThatIsNotThere(t *testing.T) {
 func TestReplayOfATimeRangeIsExact(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("held %v", held), func(t *testing.T) {
-			b := start(t, nil)
-			b.tenant("acme")
-			sub := b.subscribe("acme", "hook", journal.Limits{})
+			b, sub := startOne(t, nil, "hook", journal.Limits{})
 			receipts := b.bury(sub, "hook", "acme", 30)
 			if held {
 				b.moveEverything()
@@ -470,9 +452,7 @@ func TestReplayOfATimeRangeIsExact(t *testing.T) {
 
 // A replay with a rate of its own keeps it.
 func TestAReplayKeepsItsOwnRate(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "hook", journal.Limits{})
+	b, sub := startOne(t, nil, "hook", journal.Limits{})
 	b.bury(sub, "hook", "acme", 60)
 	if _, err := b.Replay(t.Context(), Selection{Subscription: sub}, "15", false); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a rate without a unit: %v", err)
@@ -490,9 +470,7 @@ func TestAReplayKeepsItsOwnRate(t *testing.T) {
 
 // Purged dead letters are cancelled, of a selection or one by one, and stay so.
 func TestPurgedIsCancelled(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "hook", journal.Limits{})
+	b, sub := startOne(t, nil, "hook", journal.Limits{})
 	first := b.bury(sub, "hook", "acme", 300)
 	b.moveEverything()
 	b.bury(sub, "hook", "acme", 10)
@@ -626,9 +604,7 @@ func TestAResendIsADeliveryOfItsOwn(t *testing.T) {
 //
 // Field case 42.
 func TestADeadLetterIsNoSecondCopy(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "hook", journal.Limits{})
+	b, sub := startOne(t, nil, "hook", journal.Limits{})
 	b.answers("hook", func(int, *delivery.Request) delivery.Outcome { return rejected() })
 	before := b.j.Status()
 	for range 50 {
@@ -676,9 +652,7 @@ func TestEveryDeathHasAClass(t *testing.T) {
 //
 // Field case 47.
 func TestRetentionCountsFromTheLastDeath(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "hook", journal.Limits{})
+	b, sub := startOne(t, nil, "hook", journal.Limits{})
 	b.bury(sub, "hook", "acme", 2)
 	between := b.clock.ms(b.clock.now()) + 1
 	b.answers("hook", func(n int, _ *delivery.Request) delivery.Outcome { return rejected() })
@@ -821,9 +795,7 @@ func TestAReplayWaitsForNoOther(t *testing.T) {
 //
 // Field case 53.
 func TestAResendOfWhatWaitsIsRefused(t *testing.T) {
-	b := start(t, nil)
-	b.tenant("acme")
-	sub := b.subscribe("acme", "hook", journal.Limits{})
+	b, sub := startOne(t, nil, "hook", journal.Limits{})
 	before := b.post(1, "acme")[0]
 	b.until(sub, "delivery", delivered(1))
 	edit(t, b, sub, func(s *journal.Subscription) { s.Paused = true })

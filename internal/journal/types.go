@@ -85,6 +85,18 @@ const (
 	Purged             // dead -> cancelled
 )
 
+var kindNames = [...]string{
+	"", "delivered", "failed", "parked", "dead", "cancelled", "dropped", "claimed", "lane-cancelled", "held", "revived", "resent", "purged",
+}
+
+// String returns the kind's stable name: "delivered", "failed", "parked", ...; "" if there is none.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return ""
+}
+
 // Record is one change of the state of a delivery (Lane, Position). The state of a
 // delivery is its last valid record.
 type Record struct {

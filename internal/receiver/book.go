@@ -17,7 +17,6 @@ type Book struct {
 	delivered map[string]time.Duration // id -> its first 2xx
 	posted    map[string]time.Duration // id -> the post of the trigger
 	tally     Tally
-	changed   chan struct{} // closed at the next change; nil when nobody waits
 }
 
 // Tally is the running count of a receiver.
@@ -56,7 +55,6 @@ func (b *Book) Begin(id string, now time.Duration) (request int) {
 	if repeated {
 		b.tally.Duplicates++
 	}
-	b.notify()
 	return len(b.spans) - 1
 }
 
@@ -77,7 +75,6 @@ func (b *Book) End(request, status int, now time.Duration) {
 	if status >= 200 && status <= 299 {
 		b.accept(request, now)
 	}
-	b.notify()
 }
 
 // Accept counts a 2xx whose body is still being sent. End follows, with the same status.
@@ -85,7 +82,6 @@ func (b *Book) Accept(request int, now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.accept(request, now)
-	b.notify()
 }
 
 // accept counts the request's first 2xx; a second call for it changes nothing.
@@ -169,21 +165,4 @@ func (b *Book) Report(c Contract) Report {
 		r.P50, r.P99 = Quantile(latencies, 0.50), Quantile(latencies, 0.99)
 	}
 	return r
-}
-
-// change returns a channel that is closed when the tally changes, and the tally.
-func (b *Book) change() (<-chan struct{}, Tally) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.changed == nil {
-		b.changed = make(chan struct{})
-	}
-	return b.changed, b.tallyLocked()
-}
-
-func (b *Book) notify() {
-	if b.changed != nil {
-		close(b.changed)
-		b.changed = nil
-	}
 }

@@ -2,7 +2,6 @@ package receiver
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -105,21 +104,6 @@ func (r *Receiver) Latencies() []time.Duration { return r.book.Latencies() }
 
 // Report returns the account so far against what the sender promised.
 func (r *Receiver) Report(c Contract) Report { return r.book.Report(c) }
-
-// Await returns when done holds for the tally, or with ctx's error.
-func (r *Receiver) Await(ctx context.Context, done func(Tally) bool) error {
-	for {
-		changed, tally := r.book.change()
-		if done(tally) {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("receiver: %w; so far %+v", context.Cause(ctx), tally)
-		}
-	}
-}
 
 // Close stops listening, drops every connection and returns when no request is left.
 // The account stays readable. A second Close does nothing.

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fairlane-dev/fairlane/breaker"
 	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 	"github.com/fairlane-dev/fairlane/internal/journal"
@@ -54,13 +53,11 @@ type laneView struct {
 	RecommendedReason string `json:"recommended_cap_reason"`
 }
 
-var phases = map[breaker.Phase]string{breaker.Closed: "closed", breaker.Open: "open", breaker.HalfOpen: "half-open"}
-
 func viewLane(l *fanout.LaneStatus) laneView {
 	advice := l.Advice()
 	v := laneView{
 		Subscription: l.Subscription, Tenant: l.TenantID, Host: l.HostName, Rate: l.Rate, Burst: l.Burst,
-		Remaining: l.Tokens, Cap: l.Cap, Account: viewAccount(l.Counters), Breaker: phases[l.Breaker],
+		Remaining: l.Tokens, Cap: l.Cap, Account: viewAccount(l.Counters), Breaker: l.Breaker.String(),
 		Paused: l.Paused, Disabled: l.Disabled, Ramp: l.Ramp, Stopped: l.Stopped, MeanSlotMS: milli(l.MeanSlot), P99MS: milli(l.P99),
 		Recommended: advice.Cap, RecommendedReason: advice.Why,
 	}
@@ -162,16 +159,9 @@ type deliveryView struct {
 	Detail   string     `json:"detail,omitempty"`
 }
 
-var kinds = map[journal.Kind]string{
-	journal.Delivered: "delivered", journal.Failed: "failed", journal.Parked: "parked", journal.Dead: "dead",
-	journal.Cancelled: "cancelled", journal.Dropped: "dropped", journal.Claimed: "claimed",
-	journal.LaneCancelled: "lane-cancelled", journal.Held: "held", journal.Revived: "revived",
-	journal.Resent: "resent", journal.Purged: "purged",
-}
-
 func viewDelivery(rec *journal.Record) deliveryView {
 	v := deliveryView{
-		Position: uint64(rec.Position), Kind: kinds[rec.Kind], Attempt: rec.Attempt, Status: rec.Status,
+		Position: uint64(rec.Position), Kind: rec.Kind.String(), Attempt: rec.Attempt, Status: rec.Status,
 		TookMS: milli(rec.Took), At: rec.At.UTC(), Count: rec.N, Detail: rec.Detail,
 	}
 	if rec.Reason != engine.None {

@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
 // page is one slice of a list in the order of its numbers.
@@ -103,7 +103,11 @@ func readWords(name, v string) ([]string, error) {
 
 // wordsOf are the words of a parameter, and wordRules what is said of another.
 var wordsOf, wordRules = func() (words map[string][]string, rules map[string]string) {
-	words = map[string][]string{"kind": slices.Sorted(maps.Values(kinds)), "state": {stateActive, statePaused, stateDisabled}}
+	words = map[string][]string{"state": {stateActive, statePaused, stateDisabled}}
+	for k := journal.Delivered; k.String() != ""; k++ {
+		words["kind"] = append(words["kind"], k.String())
+	}
+	slices.Sort(words["kind"])
 	for r := engine.None + 1; r.String() != "unknown"; r++ {
 		words["reason"] = append(words["reason"], r.String())
 	}
