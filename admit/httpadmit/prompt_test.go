@@ -81,6 +81,7 @@ func idle(r *http.Request, d time.Duration) {
 
 // A service that hangs gives the slot back after the time that it has, be it that it does not answer or does not take the
 // body; what takes its time for the client's sake, or after the answer began, does not.
+// Field case 91.
 func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 	large := strings.Repeat("x", 2<<20)
 	for name, tc := range map[string]struct {
