@@ -3,8 +3,10 @@ package httpadmit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"sync"
@@ -24,10 +26,7 @@ type prompt struct {
 }
 
 func (p prompt) RoundTrip(r *http.Request) (*http.Response, error) {
-	base, most := cmp.Or(p.base, http.DefaultTransport), p.door.settings.Load().Timeout
-	if most == 0 {
-		return base.RoundTrip(r)
-	}
+	most := cmp.Or(p.door.settings.Load().Timeout, math.MaxInt64)
 	ctx, cancel := context.WithCancel(r.Context()) // which ends with the request: the answer's body goes on under it
 	w := &watch{most: most}
 	w.timer = time.AfterFunc(most, func() { w.fire(cancel) })
@@ -35,13 +34,16 @@ func (p prompt) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = watchedBody{r.Body, w}
 	}
-	resp, err := base.RoundTrip(r)
-	late := w.end()
-	if late && err == nil {
+	resp, err := cmp.Or(p.base, http.DefaultTransport).RoundTrip(r)
+	late, broken := w.end()
+	switch {
+	case late && err == nil:
 		resp.Body.Close()
-	}
-	if late {
 		return nil, errLate
+	case late:
+		return nil, errLate
+	case broken != nil && errors.Is(err, context.Canceled): // by the server, when the client's connection broke
+		err = broken
 	}
 	if err != nil {
 		cancel()
@@ -49,14 +51,15 @@ func (p prompt) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// watch is the time that a service has.
+// watch is the time that a service has, and what became of the request's body meanwhile.
 type watch struct {
 	most  time.Duration
 	timer *time.Timer
 
-	mu    sync.Mutex // a transport may still read the body when it has answered
-	ended bool
-	late  bool
+	mu     sync.Mutex // a transport may still read the body when it has answered
+	ended  bool
+	late   bool
+	broken error // a *bodyError
 }
 
 func (w *watch) fire(cancel func()) {
@@ -68,33 +71,38 @@ func (w *watch) fire(cancel func()) {
 	}
 }
 
-// pause stops the time, proceed gives it anew, end ends it and reports whether it was over.
-func (w *watch) pause() { w.timer.Stop() }
-
-func (w *watch) proceed() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.ended {
-		w.timer.Reset(w.most)
-	}
-}
-
-func (w *watch) end() bool {
+// end ends the time, and reports whether it was over before.
+func (w *watch) end() (late bool, broken error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = true
 	w.timer.Stop()
-	return w.late
+	return w.late, w.broken
 }
 
-// watchedBody is read as the service takes it.
+// watchedBody is read as the service takes it; while it waits for the client, the service's time stands still.
 type watchedBody struct {
 	io.ReadCloser
 	watch *watch
 }
 
 func (b watchedBody) Read(p []byte) (int, error) {
-	b.watch.pause()
-	defer b.watch.proceed()
-	return b.ReadCloser.Read(p)
+	w := b.watch
+	w.timer.Stop()
+	n, err := b.ReadCloser.Read(p)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.ended {
+		w.timer.Reset(w.most)
+	}
+	if err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) { //nolint:errorlint // a Reader's end is this itself
+		err = &bodyError{err}
+		w.broken = err
+	}
+	return n, err
 }
+
+// bodyError is the error of a request's body, which is the client's: it stalled, went, or sent what is no body.
+type bodyError struct{ error }
+
+func (e *bodyError) Unwrap() error { return e.error }

@@ -81,6 +81,7 @@ func idle(r *http.Request, d time.Duration) {
 
 // A service that hangs gives the slot back after the time that it has, be it that it does not answer or does not take the
 // body; what takes its time for the client's sake, or after the answer began, does not.
+// Field case 91.
 func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 	large := strings.Repeat("x", 2<<20)
 	for name, tc := range map[string]struct {
@@ -115,7 +116,7 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := settings(t)
-				s.Slots, s.Timeout = fair.SlotLimits{Slots: 1}, time.Minute
+				s.Slots, s.Timeout, s.Stall = fair.SlotLimits{Slots: 1}, time.Minute, 5*time.Minute
 				d := newDoor(s)
 				var told error
 				client, end := proxied(d, tc.serve, func(_ *http.Request, err error) { told = err })
@@ -151,7 +152,7 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 func TestAnUpgradedConnectionMayBeSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settings(t)
-		s.Timeout = time.Minute
+		s.Timeout, s.Stall = time.Minute, 30*time.Second
 		client, end := proxied(newDoor(s), func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, _ := http.NewResponseController(w).Hijack()
 			defer conn.Close()
@@ -175,6 +176,48 @@ func TestAnUpgradedConnectionMayBeSilent(t *testing.T) {
 	})
 }
 
+// A body that breaks off is its client's fault, a service that breaks off while it comes the service's.
+func TestWhoseFaultABrokenBodyIs(t *testing.T) {
+	read := func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }
+	for name, tc := range map[string]struct {
+		serve  http.HandlerFunc
+		sent   []string // a second apart
+		status int
+		reason string
+	}{
+		"stalls":      {read, []string{"Content-Length: 5\r\n\r\nx"}, 408, "broken-body"},
+		"is no body":  {read, []string{"Transfer-Encoding: chunked\r\n\r\nzz\r\n"}, 400, "broken-body"},
+		"the service": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []string{"Content-Length: 5\r\n\r\nx", "xxxx"}, 502, "no-answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := settings(t)
+				s.Stall = 30 * time.Second
+				var told error
+				client, end := proxied(newDoor(s), tc.serve, func(_ *http.Request, err error) { told = err })
+				defer end()
+				conn, _ := client.DialContext(t.Context(), "", "")
+				defer conn.Close()
+				go func() {
+					fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer a-key\r\n")
+					for _, piece := range tc.sent {
+						fmt.Fprint(conn, piece)
+						after(time.Second)
+					}
+				}()
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text, _ := io.ReadAll(resp.Body)
+				if resp.StatusCode != tc.status || !strings.Contains(string(text), tc.reason) || (told != nil) != (tc.status == 502) {
+					t.Errorf("%d %s, told of %v", resp.StatusCode, text, told)
+				}
+			})
+		})
+	}
+}
+
 type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -183,7 +226,7 @@ func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { retu
 func TestABodyReadAfterTheAnswerCutsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settings(t)
-		s.Timeout = time.Minute
+		s.Timeout, s.Stall = time.Minute, 30*time.Second
 		var sent *http.Request
 		base := transportFunc(func(r *http.Request) (*http.Response, error) {
 			sent = r

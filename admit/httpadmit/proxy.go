@@ -17,8 +17,8 @@ import (
 // trusted proxies said and the peer's address; of others only the peer's.
 // X-Forwarded-Proto is a trusted proxy's, if it says so, else the connection's.
 // failed, which may be nil, is told of requests that the service did not answer;
-// the caller gets 502, 504 if the time for it was over (Settings.Timeout), or nothing
-// if it has gone.
+// the caller gets 502, or 504 if the time for it was over (Settings.Timeout). A caller
+// whose body breaks off gets 400, or 408 if it stalled.
 func (d *Door) Proxy(to *url.URL, transport http.RoundTripper, failed func(*http.Request, error)) http.Handler {
 	return &httputil.ReverseProxy{
 		Transport: prompt{transport, d},
@@ -42,14 +42,27 @@ func (d *Door) Proxy(to *url.URL, transport http.RoundTripper, failed func(*http
 				w.WriteHeader(statusGone)
 				return
 			}
-			if failed != nil {
+			p := unanswered(err)
+			if failed != nil && p.Status >= 500 {
 				failed(r, err)
-			}
-			p := newProblem(http.StatusBadGateway, "no-answer", "The service behind the gate did not answer")
-			if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {
-				p = newProblem(http.StatusGatewayTimeout, "timeout", "The service behind the gate did not answer in time")
 			}
 			p.write(w, 0)
 		},
 	}
+}
+
+// unanswered says why a call ended without an answer.
+func unanswered(err error) *Problem {
+	var body *bodyError
+	var network net.Error
+	late := errors.As(err, &network) && network.Timeout()
+	switch clients := errors.As(err, &body); {
+	case clients && late:
+		return newProblem(http.StatusRequestTimeout, "broken-body", "The rest of the request did not come in time")
+	case clients:
+		return newProblem(http.StatusBadRequest, "broken-body", "The rest of the request did not come, or is no body")
+	case late:
+		return newProblem(http.StatusGatewayTimeout, "timeout", "The service behind the gate did not answer in time")
+	}
+	return newProblem(http.StatusBadGateway, "no-answer", "The service behind the gate did not answer")
 }
