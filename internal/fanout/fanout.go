@@ -36,7 +36,9 @@ type Fanout struct {
 	sending  context.Context // ends attempts in flight; cut at the end of the grace
 	cut      context.CancelFunc
 	loops    sync.WaitGroup // reader, clock, janitor
-	attempts sync.WaitGroup // one each attempt in flight
+	attempts sync.WaitGroup // goroutines that carry them
+	next     chan *attempt  // start -> a goroutine that rests; closed when nothing starts any more
+	resting  atomic.Int32   // how many of them do
 	nudge    chan struct{}  // anyone -> clock: an earlier wake-up than it waits for
 	moved    chan struct{}  // anyone -> reader: room for more
 	readErr  atomic.Pointer[error]
@@ -139,7 +141,7 @@ func newFanout(o Options) *Fanout {
 	}
 	f := &Fanout{
 		opts: o, journal: o.Journal, log: o.Logger, clock: newAnchor(),
-		nudge: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		nudge: make(chan struct{}, 1), moved: make(chan struct{}, 1), next: make(chan *attempt),
 		open: map[*attempt]struct{}{}, held: map[uint64]int{}, jobs: map[uint32]*job{}, beginning: map[string]int{},
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
@@ -179,6 +181,7 @@ func (f *Fanout) StopSends() {
 
 func (f *Fanout) awaitAttempts(ctx context.Context) {
 	done := make(chan struct{})
+	close(f.next)
 	go func() { f.attempts.Wait(); close(done) }()
 	select {
 	case <-done:

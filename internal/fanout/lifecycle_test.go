@@ -310,3 +310,32 @@ func TestNamesAreSwappedUnderLoad(t *testing.T) {
 		}
 	}
 }
+
+// More attempts at once than goroutines that rest: all end, so many rest, and the next attempts find them.
+func TestAttemptsShareGoroutines(t *testing.T) {
+	const half = restMost/2 + 20
+	most := 2 * half
+	b := start(t, func(o *Options) { o.Engine.Slots = most })
+	b.tenant("acme")
+	sub := b.subscribe("acme", "hangs", journal.Limits{Cap: &most})
+	hang := [2]chan struct{}{make(chan struct{}), make(chan struct{})}
+	b.to.answer[url("hangs")] = func(n int, _ *delivery.Request) delivery.Outcome { <-hang[(n-1)/most]; return ok() }
+	for round := range hang {
+		for range 2 {
+			pack := make([]*journal.Trigger, half)
+			for i := range pack {
+				pack[i] = &journal.Trigger{Audience: journal.Audience{Tenants: []string{"acme"}}, Topic: "t.x", Accepted: time.Now()}
+			}
+			if _, err := b.j.AppendBatch(t.Context(), pack); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.until(sub, "all sent", func(LaneStatus) bool { return len(b.to.requests(url("hangs"))) == (round+1)*most })
+		if n := b.resting.Load(); n != 0 {
+			t.Errorf("%d goroutines rest while %d attempts are in flight", n, most)
+		}
+		close(hang[round])
+		b.until(sub, "all delivered", delivered(uint64((round+1)*most)))
+		b.until(sub, "rest", func(LaneStatus) bool { return b.resting.Load() == restMost })
+	}
+}

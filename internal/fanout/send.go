@@ -35,11 +35,30 @@ type attempt struct {
 // number is the attempt's, from 1, over all lives of its delivery.
 func (a *attempt) number() uint32 { return a.past.Total(a.ticket.Attempt) + 1 }
 
+// restMost is how many goroutines wait for another attempt.
+const restMost = 256
+
 // start begins an attempt; the caller holds the lock.
 func (f *Fanout) start(a *attempt) {
 	f.open[a] = struct{}{}
-	f.attempts.Add(1)
-	go f.run(a)
+	select {
+	case f.next <- a:
+	default:
+		f.attempts.Go(func() { f.runAll(a) })
+	}
+}
+
+// runAll carries one attempt after the other: a new goroutine would have its stack grown again for each.
+func (f *Fanout) runAll(a *attempt) {
+	for a != nil {
+		f.run(a)
+		if f.resting.Add(1) > restMost {
+			a = nil
+		} else {
+			a = <-f.next // nil: closed
+		}
+		f.resting.Add(-1)
+	}
 }
 
 // pump lets everything go that the engine grants now; the caller holds the lock.
@@ -81,7 +100,6 @@ func (f *Fanout) grant(now time.Duration, g engine.Grant) {
 
 // run carries one attempt: claim, load, send, finish.
 func (f *Fanout) run(a *attempt) {
-	defer f.attempts.Done()
 	out := f.prepare(a)
 	if out == nil {
 		o := f.send(a)
