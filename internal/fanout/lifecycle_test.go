@@ -315,11 +315,17 @@ func TestNamesAreSwappedUnderLoad(t *testing.T) {
 func TestAttemptsShareGoroutines(t *testing.T) {
 	const half = restMost/2 + 20
 	most := 2 * half
-	b := start(t, func(o *Options) { o.Engine.Slots = most })
+	b := start(t, func(o *Options) { o.Engine.Slots, o.Engine.HostLimit = most, -1 })
 	b.tenant("acme")
 	sub := b.subscribe("acme", "hangs", journal.Limits{Cap: &most})
 	hang := [2]chan struct{}{make(chan struct{}), make(chan struct{})}
-	b.to.answer[url("hangs")] = func(n int, _ *delivery.Request) delivery.Outcome { <-hang[(n-1)/most]; return ok() }
+	b.to.answer[url("hangs")] = func(n int, _ *delivery.Request) delivery.Outcome {
+		select {
+		case <-hang[(n-1)/most]:
+		case <-t.Context().Done():
+		}
+		return ok()
+	}
 	for round := range hang {
 		for range 2 {
 			pack := make([]*journal.Trigger, half)
