@@ -154,7 +154,7 @@ func newFanout(o Options) *Fanout {
 }
 
 // Stop ends reading and sending, gives attempts in flight until ctx ends, records those cut as
-// unknown, and writes a clean checkpoint. The journal stays open.
+// unknown, and writes a clean checkpoint. The journal stays open. It is called once.
 func (f *Fanout) Stop(ctx context.Context) error {
 	f.StopSends()
 	f.cancel()
