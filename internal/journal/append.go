@@ -270,9 +270,8 @@ func (a *appender) flush(ctx context.Context, batch []*posted) {
 	seq, err := a.j.link.publish(ctx, triggersSubject, data)
 	switch {
 	case err == nil:
-		a.j.packs.written(ctx, message{seq, time.Now(), data})
 		a.stored(position(seq, len(batch)-1))
-		a.settle(ctx, seq, batch)
+		a.settle(ctx, message{seq, time.Now(), data}, batch)
 	case errors.Is(err, errRefused):
 		answerAll(batch, err)
 		signal(a.j.trim.wake)
@@ -309,18 +308,17 @@ func answerAll(batch []*posted, err error) {
 	}
 }
 
-// stored notes the newest durable position.
+// stored notes the newest durable position. Readers are told of it apart.
 func (a *appender) stored(last Position) {
 	a.packs.Add(1)
 	a.prev = last.Seq()
 	a.j.newest.Store(uint64(last))
-	a.j.durable.raise(a.prev)
 }
 
-// settle answers a durable pack: an entry without a key at once, one with a key when the tail has
-// passed it.
-func (a *appender) settle(ctx context.Context, seq uint64, batch []*posted) {
-	keyed := false
+// settle answers a durable pack, and tells readers of it: an entry without a key is answered at once, one with a key
+// when the tail has passed it.
+func (a *appender) settle(ctx context.Context, m message, batch []*posted) {
+	seq, keyed := m.seq, false
 	for i, p := range batch {
 		if p.keyed() {
 			keyed = true
@@ -328,6 +326,8 @@ func (a *appender) settle(ctx context.Context, seq uint64, batch []*posted) {
 		}
 		p.done <- answer{receipt: a.receipt(p, position(seq, i))}
 	}
+	a.j.packs.written(ctx, m)
+	a.j.durable.raise(seq)
 	if !a.ready.Load() {
 		return // no keyed post was let in
 	}
@@ -423,6 +423,7 @@ func (a *appender) resolve(ctx context.Context, h header, err error) {
 func (a *appender) resolved(ctx context.Context, last Position) {
 	if last.Seq() > a.prev {
 		a.stored(last)
+		a.j.durable.raise(a.prev)
 	}
 	if a.ready.Load() {
 		a.catchUp(ctx, a.tail.advance(ctx, a.prev))

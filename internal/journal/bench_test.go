@@ -136,7 +136,7 @@ func BenchmarkRead(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for last := uint64(0); last < j.durable.at.Load() && n < b.N; {
+		for last := uint64(0); last < j.last() && n < b.N; {
 			p, err := r.Next(b.Context())
 			if err != nil {
 				b.Fatal(err)

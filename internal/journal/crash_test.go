@@ -363,7 +363,7 @@ func checkAfterKills(t *testing.T, dir string, a *acknowledged) {
 	}
 	all := uint64(len(readAll(t, j, 0)))
 	d := newMiniDriver(j)
-	for d.cursor.Seq() < j.durable.at.Load() {
+	for d.cursor.Seq() < j.last() {
 		if _, _, err := d.step(t.Context()); err != nil {
 			t.Fatal(err)
 		}

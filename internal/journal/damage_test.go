@@ -117,7 +117,7 @@ func TestOutcomesThatNameWhatTriggersLostIsDamage(t *testing.T) {
 			h = row.h(h)
 		}
 		storeRaw(t, j, recordsSubject, records(h, row.rec))
-		last := j.durable.at.Load()
+		last := j.last()
 		closeJournal(t, j)
 		for range 2 { // and stays so: nothing is deleted, nothing accepted
 			if d := openFails(t, testOptions(dir)); d.Stream != triggersStream || d.From != last+1 || d.To != 900 {

@@ -95,7 +95,7 @@ func readAll(t testing.TB, j *Journal, from Position) []*Trigger {
 	}
 	defer r.Close()
 	var out []*Trigger
-	for last := uint64(0); last < j.durable.at.Load(); {
+	for last := uint64(0); last < j.last(); {
 		p, err := r.Next(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -131,7 +131,7 @@ func TestKeyPostedAtOnceByManyIsOneTrigger(t *testing.T) {
 func TestVoidEntriesFollowFromTheLogAlone(t *testing.T) {
 	j := open(t, testOptions(t.TempDir()))
 	mustAppend(t, j, trigger(0))
-	base := j.durable.at.Load()
+	base := j.last()
 	store := func(writer, counter, prev uint64, ts ...*Trigger) uint64 {
 		var entries [][]byte
 		for _, tr := range ts {

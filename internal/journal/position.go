@@ -13,7 +13,10 @@ func (j *Journal) PositionAt(ctx context.Context, t time.Time) (Position, error)
 		return 0, err
 	}
 	if !ok {
-		return position(j.durable.at.Load()+1, 0), nil
+		return position(j.last()+1, 0), nil
 	}
 	return position(m.seq, 0), nil
 }
+
+// last is the newest durable message of TRIGGERS; readers hear of it a moment after those who posted.
+func (j *Journal) last() uint64 { return max(j.durable.at.Load(), Position(j.newest.Load()).Seq()) }
