@@ -321,8 +321,8 @@ func TestDurationsAndSizesReadBack(t *testing.T) {
 			t.Fatalf("%v -> %q -> %v, %v", d, FormatDuration(d), got, err)
 		}
 		n := rapid.Int64Range(0, 1<<50).Draw(t, "n") << rapid.IntRange(0, 12).Draw(t, "shift")
-		if got, err := parseSize(formatSize(n)); err != nil || got != n {
-			t.Fatalf("%d -> %q -> %d, %v", n, formatSize(n), got, err)
+		if got, err := ParseSize(FormatSize(n)); err != nil || got != n {
+			t.Fatalf("%d -> %q -> %d, %v", n, FormatSize(n), got, err)
 		}
 	})
 }

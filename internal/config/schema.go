@@ -234,17 +234,17 @@ func durations(path, about string, from, to time.Duration, v *[]time.Duration) f
 
 func size(path, about string, from, to int64, v *int64) field {
 	return field{path: path, about: about,
-		rule: fmt.Sprintf("a size with a unit (20GiB, 512MiB, 64KiB, 100B) from %s to %s", formatSize(from), formatSize(to)),
+		rule: fmt.Sprintf("a size with a unit (20GiB, 512MiB, 64KiB, 100B) from %s to %s", FormatSize(from), FormatSize(to)),
 		read: func(n ast.Node) bool {
 			s, is := stringOf(n)
-			b, err := parseSize(s)
+			b, err := ParseSize(s)
 			if !is || err != nil || b < from || b > to {
 				return false
 			}
 			*v = b
 			return true
 		},
-		show: func() string { return formatSize(*v) },
+		show: func() string { return FormatSize(*v) },
 	}
 }
 
