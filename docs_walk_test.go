@@ -184,6 +184,24 @@ func TestTheFirstStepsAreAsPrinted(t *testing.T) {
 	w.walk(t, "first-steps.md")
 }
 
+// The README's own steps, in one go: the trigger is accepted.
+func TestTheReadmesStepsWork(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, use, _ := strings.Cut(string(text), "## Use it\n")
+	steps := blocks(use)[0].text
+	build, steps, _ := strings.Cut(steps, "\n")
+	if !strings.HasPrefix(build, "go build -o bin/fairlane") {
+		t.Fatalf("the first step is %s", build)
+	}
+	got, code := startWalk(t).run(t, strings.ReplaceAll(steps, "bin/fairlane", "fairlane"))
+	if code != "0" || !regexp.MustCompile(`(?s)created acme\ncreated sub_\w+\nsecret  whsec_.*"id":"msg_p`).MatchString(got) {
+		t.Errorf("exit %s: %s", code, got)
+	}
+}
+
 // serve starts the service for pages that do not say how.
 func (w *walker) serve(t *testing.T) {
 	t.Helper()
