@@ -152,9 +152,6 @@ func (s *State) NextProbe() time.Duration {
 // ByDenial reports whether it was opened by 401, 403, 404, and still answers so.
 func (s *State) ByDenial() bool { return s.trips&denialBit != 0 }
 
-// Current reports whether a result of generation gen still counts.
-func (s *State) Current(gen uint16) bool { return gen == s.gen }
-
 // plus adds without wrapping around.
 func plus(a, b time.Duration) time.Duration {
 	if b > math.MaxInt64-max(a, 0) {

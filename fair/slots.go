@@ -183,9 +183,6 @@ func (s *Slots) Running() int { return s.running }
 // Waiting returns how many claims wait.
 func (s *Slots) Waiting() int { return s.waiting }
 
-// Tenants returns how many tenants are remembered.
-func (s *Slots) Tenants() int { return len(s.ids) }
-
 // Tenant returns how many claims of a tenant run and wait.
 func (s *Slots) Tenant(name string) (running, waiting int) {
 	id, ok := s.ids[name]
@@ -305,15 +302,6 @@ func (s *Slots) Expire(now time.Duration) (SlotTicket, bool) {
 	ticket := SlotTicket{index: i, gen: s.claims[i].gen}
 	s.leave(i)
 	return ticket, true
-}
-
-// NextExpiry returns the instant at which Expire has something to do.
-func (s *Slots) NextExpiry() (time.Duration, bool) {
-	i, ok := s.deadlines.Top()
-	if !ok {
-		return 0, false
-	}
-	return s.claims[i].until, true
 }
 
 // Next makes one waiting claim run, or returns false if no slot is free or nobody

@@ -256,8 +256,8 @@ func (m *machine) check(t *rapid.T) {
 	if m.s.Running() > m.s.limits.Slots {
 		t.Fatalf("%d run on %d slots", m.s.Running(), m.s.limits.Slots)
 	}
-	if m.s.Tenants() != len(m.n.tenants) {
-		t.Fatalf("%d tenants are remembered, want %d", m.s.Tenants(), len(m.n.tenants))
+	if len(m.s.ids) != len(m.n.tenants) {
+		t.Fatalf("%d tenants are remembered, want %d", len(m.s.ids), len(m.n.tenants))
 	}
 	for name, twin := range m.n.tenants {
 		running, _ := m.s.Tenant(name)

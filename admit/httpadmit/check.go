@@ -56,6 +56,9 @@ func (v *visit) check(r *http.Request) *Problem {
 		return newProblem(http.StatusBadRequest, "bad-request", "The proxy must say method and URI of the request")
 	}
 	ambiguous := v.named(method, u.EscapedPath())
+	if path, _, _ := strings.Cut(uri, "?"); strings.Contains(path, "#") { // the proxy hands it on: many services leave out what follows
+		ambiguous = problemPath()
+	}
 	v.address = v.s.Proxies.Client(peer(r), r.Header.Values("X-Forwarded-For"))
 	if host := r.Header.Get("X-Forwarded-Host"); host != "" {
 		r = r.Clone(r.Context())
@@ -68,10 +71,11 @@ func (v *visit) check(r *http.Request) *Problem {
 	if p := v.identify(r); p != nil {
 		return p
 	}
-	if _, p := v.rates(r.Context()); p != nil {
+	if p := v.rates(r.Context()); p != nil {
 		return p
 	}
 	if v.tier.Share == 0 && v.s.Slots.Slots > 0 {
+		v.refund(r.Context())
 		return problemSlots(ErrSuspended, v.tier, 0)
 	}
 	return nil

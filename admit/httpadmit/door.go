@@ -3,6 +3,7 @@ package httpadmit
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -37,6 +38,7 @@ type Settings struct {
 	Slots       fair.SlotLimits // Slots 0: concurrency is not limited
 	Wait        time.Duration   // longest wait for a slot; 0: none
 	Stall       time.Duration   // longest time in which a client sends or reads nothing; 0: any
+	Timeout     time.Duration   // of Proxy: longest time in which the service neither takes of a request nor begins to answer; 0: any
 	Answers     Answers
 	// Signal says how busy the protected resource is, 1 and above saturated. nil: the
 	// part of the slots that are held.
@@ -145,8 +147,9 @@ type visit struct {
 	plan    admit.Plan
 	outcome admit.Outcome
 	verdict admit.Verdict
-	busy    float64 // saturation when it was decided
-	release func()  // of the slot
+	watched []admit.Answer // of the plan's WatchShared
+	busy    float64        // saturation when it was decided
+	release func()         // of the slot
 	waited  time.Duration
 }
 
@@ -167,7 +170,7 @@ func (d *Door) visit(s *Settings) *visit {
 func (v *visit) named(method, path string) *Problem {
 	var ok bool
 	if v.route, ok = v.s.Gate.Route(method, path); !ok {
-		return newProblem(http.StatusBadRequest, Ambiguous, "The path is another route's by how it is read: send it without dot segments, backslashes and parameters, and / as itself")
+		return problemPath()
 	}
 	return nil
 }
@@ -177,15 +180,14 @@ func (v *visit) enter(r *http.Request) *Problem {
 	if p := v.identify(r); p != nil {
 		return p
 	}
-	refund, p := v.rates(r.Context())
+	if p := v.rates(r.Context()); p != nil {
+		return p
+	}
+	p := v.slot(r.Context())
 	if p != nil {
-		return p
+		v.refund(r.Context())
 	}
-	if p := v.slot(r.Context()); p != nil {
-		refund()
-		return p
-	}
-	return nil
+	return p
 }
 
 // identify finds tenant and tier. What has no valid credential counts against
@@ -218,22 +220,20 @@ func (v *visit) identify(r *http.Request) *Problem {
 
 func (v *visit) failed(ctx context.Context, err error) *Problem {
 	v.id = identity.Identity{}
-	refund, p := v.decide(ctx, &admit.Request{Route: v.route, Address: v.address, Failed: true})
-	if p != nil {
+	if p := v.decide(ctx, &admit.Request{Route: v.route, Address: v.address, Failed: true}); p != nil {
 		return p
 	}
-	_ = refund // it is to count
 	return problemCredential(err)
 }
 
-func (v *visit) rates(ctx context.Context) (refund func(), p *Problem) {
+func (v *visit) rates(ctx context.Context) *Problem {
 	return v.decide(ctx, &admit.Request{
 		Tenant: v.id.Tenant, User: v.id.User, Tier: v.tier.Name, Route: v.route, Address: v.address,
 	})
 }
 
-// decide asks all policies. refund gives everything back, if p is nil.
-func (v *visit) decide(ctx context.Context, req *admit.Request) (refund func(), p *Problem) {
+// decide asks all policies. If all pass, refund gives back what they counted.
+func (v *visit) decide(ctx context.Context, req *admit.Request) *Problem {
 	d, now := v.door, v.door.now()
 	v.busy = d.saturation(v.s)
 	plan, o := &v.plan, &v.outcome
@@ -246,7 +246,7 @@ func (v *visit) decide(ctx context.Context, req *admit.Request) (refund func(), 
 		if o.Shared, err = v.s.Shared.Take(ctx, plan.Shared); err != nil {
 			d.local.Refund(now, plan.Local, o.Local)
 			v.verdict = admit.Verdict{}
-			return nil, problemGone(err)
+			return problemGone(err)
 		}
 		if allowed = o.Shared.Allowed; !allowed {
 			d.local.Refund(now, plan.Local, o.Local)
@@ -255,14 +255,25 @@ func (v *visit) decide(ctx context.Context, req *admit.Request) (refund func(), 
 	v.watch(ctx, now, allowed)
 	plan.VerdictInto(&v.verdict, o)
 	if !allowed {
-		return nil, problemDenied(&v.verdict, req.Tier)
+		return problemDenied(&v.verdict, req.Tier)
 	}
-	return func() {
-		d.local.Refund(d.now(), plan.Local, o.Local)
-		if len(plan.Shared) > 0 { // the client may have gone; what it took is still given back
-			v.s.Shared.Refund(context.WithoutCancel(ctx), plan.Shared, o.Shared) //nolint:errcheck // it then counts as used
-		}
-	}, nil
+	return nil
+}
+
+// refund gives back what the policies counted, the observed ones too.
+func (v *visit) refund(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx) // the client may have gone
+	d, p, o := v.door, &v.plan, &v.outcome
+	d.local.Refund(d.now(), p.Local, o.Local)
+	for i := range o.WatchLocal {
+		d.local.Refund(d.now(), p.WatchLocal[i:i+1], admit.Answer{Allowed: o.WatchLocal[i].Allowed, Checks: o.WatchLocal[i : i+1]})
+	}
+	if len(p.Shared) > 0 {
+		v.s.Shared.Refund(ctx, p.Shared, o.Shared) //nolint:errcheck // it then counts as used
+	}
+	for i, a := range v.watched {
+		v.s.Shared.Refund(ctx, p.WatchShared[i:i+1], a) //nolint:errcheck // as above
+	}
 }
 
 // watch asks the observed policies, each by itself: of a request that is let in
@@ -285,7 +296,7 @@ func (v *visit) watch(ctx context.Context, now time.Duration, allowed bool) {
 		if err != nil {
 			return // the client has gone
 		}
-		o.WatchShared = append(o.WatchShared, a.Checks[0])
+		o.WatchShared, v.watched = append(o.WatchShared, a.Checks[0]), append(v.watched, a)
 	}
 }
 
@@ -317,7 +328,9 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		out.end()
 		leave(out.status, time.Since(began), ok)
 	}()
-	v.s.Answers.limits(w.Header(), &v.verdict)
+	out.limits = http.Header{}
+	v.s.Answers.limits(out.limits, &v.verdict)
+	maps.Copy(w.Header(), out.limits) // of an answer without a status: a handler that returns, an upgrade
 	r = r.WithContext(identity.With(r.Context(), v.id))
 	if v.s.Stall > 0 && r.Body != nil && r.Body != http.NoBody {
 		out.body = &body{ReadCloser: r.Body, control: out.control, stall: v.s.Stall}

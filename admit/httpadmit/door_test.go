@@ -228,15 +228,25 @@ func TestBrokenCredentialsCostTheirAddress(t *testing.T) {
 	})
 }
 
-// A share of 0 is refused on an idle service, as suspended.
+// A share of 0 is refused on an idle service, as suspended, and costs nobody anything: neither its tenant nor, of a limit
+// of all, the others.
 // Field case 93.
 func TestAShareOfZeroIsSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settings(t)
+		s := settings(t, admit.Policy{Name: "all", Key: []admit.Part{}, Spec: bucket(1, time.Hour, 5), Percent: 100})
 		s.Slots = fair.SlotLimits{Slots: 10, Queue: 5, Waiters: 5}
-		w := get(newDoor(s).Middleware(ok), "/", "jailed")
-		if p := problem(t, w); w.Code != 403 || p.Reason != Suspended || w.Header().Get("Retry-After") != "" {
-			t.Errorf("%d %+v", w.Code, p)
+		s.Proxies.Trusted = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}
+		d := newDoor(s)
+		for range 5 {
+			for _, h := range []http.Handler{d.Middleware(ok), d.Check()} {
+				w := get(h, "/", "jailed", "X-Original-Method", "GET", "X-Original-URI", "/")
+				if p := problem(t, w); w.Code != 403 || p.Reason != Suspended || w.Header().Get("Retry-After") != "" {
+					t.Errorf("%d %+v", w.Code, p)
+				}
+			}
+		}
+		if w := get(d.Middleware(ok), "/", "a"); w.Code != 200 {
+			t.Errorf("another tenant: %d %s", w.Code, w.Body)
 		}
 	})
 }

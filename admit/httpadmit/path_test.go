@@ -28,6 +28,11 @@ func TestAPathInDoubtReachesNobody(t *testing.T) {
 			t.Errorf("a proxy that asks for %s: %d %v", path, w.Code, w.Header())
 		}
 	}
+	for uri, status := range map[string]string{"/cheap#x": "400", "/cheap#?x": "400", "/cheap?#": ""} { // nginx hands it on as it came
+		if w := get(d.Check(), "/check?nginx", "b", "X-Original-Method", "GET", "X-Original-URI", uri); w.Header().Get(StatusHeader) != status {
+			t.Errorf("a proxy that asks for %s: %d %v", uri, w.Code, w.Header())
+		}
+	}
 	if w := get(h, "/Reports/a%2Fb", "a"); w.Code != 200 || served != 1 || w.Header().Get("RateLimit-Remaining") != "1" {
 		t.Errorf("%d, %d served, %q left", w.Code, served, w.Header().Get("RateLimit-Remaining"))
 	}

@@ -79,6 +79,10 @@ func problemCredential(err error) *Problem {
 	return newProblem(http.StatusUnauthorized, Unauthorized, "No valid credential was presented")
 }
 
+func problemPath() *Problem {
+	return newProblem(http.StatusBadRequest, Ambiguous, "The path is another route's by how it is read: send it without dot segments, backslashes, parameters and #, and / as itself")
+}
+
 func problemNoTier() *Problem {
 	return newProblem(http.StatusForbidden, NoTier, "The tenant has no tier")
 }

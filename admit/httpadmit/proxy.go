@@ -3,6 +3,7 @@ package httpadmit
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -16,10 +17,11 @@ import (
 // trusted proxies said and the peer's address; of others only the peer's.
 // X-Forwarded-Proto is a trusted proxy's, if it says so, else the connection's.
 // failed, which may be nil, is told of requests that the service did not answer;
-// the caller gets 502, or nothing if it has gone.
+// the caller gets 502, 504 if the time for it was over (Settings.Timeout), or nothing
+// if it has gone.
 func (d *Door) Proxy(to *url.URL, transport http.RoundTripper, failed func(*http.Request, error)) http.Handler {
 	return &httputil.ReverseProxy{
-		Transport: transport,
+		Transport: prompt{transport, d},
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
 			r.Out.Host = r.In.Host
@@ -43,7 +45,11 @@ func (d *Door) Proxy(to *url.URL, transport http.RoundTripper, failed func(*http
 			if failed != nil {
 				failed(r, err)
 			}
-			newProblem(http.StatusBadGateway, "no-answer", "The service behind the gate did not answer").write(w, 0)
+			p := newProblem(http.StatusBadGateway, "no-answer", "The service behind the gate did not answer")
+			if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {
+				p = newProblem(http.StatusGatewayTimeout, "timeout", "The service behind the gate did not answer in time")
+			}
+			p.write(w, 0)
 		},
 	}
 }

@@ -5,10 +5,15 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/netip"
+	"net/textproto"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/fairlane-dev/fairlane/admit"
 )
 
 // forwarded returns what a service behind the door gets of a request.
@@ -59,5 +64,51 @@ func TestTheServiceGetsTheRequestAndTheGatesWord(t *testing.T) {
 	}
 	if got := forwarded(t, s, "/"); got != "/ 3 a 127.0.0.1 http" {
 		t.Errorf("of a trusted proxy that says nothing: %q", got)
+	}
+}
+
+// The final answer says what the gate's limits are, once, whatever the service said before or in it.
+func TestTheFinalAnswerTellsTheLimits(t *testing.T) {
+	d := newDoor(settings(t, admit.Policy{Name: "rate", Key: []admit.Part{admit.ByTenant}, Spec: bucket(1, time.Hour, 10), Percent: 100}))
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/hint":
+			w.Header().Set("Link", "</x.css>; rel=preload")
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusProcessing)
+		case "/own":
+			w.Header().Set("RateLimit", `"own";r=1`)
+			w.Header().Set("RateLimit-Limit", "1000")
+		}
+		io.Copy(io.Discard, r.Body) // a 100 goes out before it
+		w.WriteHeader(http.StatusCreated)
+	}))
+	defer service.Close()
+	to, _ := url.Parse(service.URL)
+	front := httptest.NewServer(d.Middleware(d.Proxy(to, nil, nil)))
+	defer front.Close()
+	for i, path := range []string{"/", "/hint", "/continue", "/own"} {
+		var hints []string
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			hints = append(hints, fmt.Sprint(code, h.Get("Link")))
+			return nil
+		}})
+		r, _ := http.NewRequestWithContext(ctx, "POST", front.URL+path, strings.NewReader("x"))
+		r.Header.Set("Authorization", "Bearer a-key")
+		if path == "/continue" {
+			r.Header.Set("Expect", "100-continue")
+		}
+		resp, err := front.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		left, want := resp.Header["Ratelimit-Remaining"], fmt.Sprint([]int{9 - i})
+		if resp.StatusCode != 201 || fmt.Sprint(left) != want || fmt.Sprint(resp.Header["Ratelimit-Limit"]) != "[10]" || len(resp.Header["Ratelimit"]) != 1 {
+			t.Errorf("%s after %q: %d %v", path, hints, resp.StatusCode, resp.Header)
+		}
+		if path == "/hint" && fmt.Sprint(hints) != "[103</x.css>; rel=preload 102</x.css>; rel=preload]" {
+			t.Errorf("hints: %q", hints)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package httpadmit
 import (
 	"bufio"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -16,6 +17,7 @@ type writer struct {
 	control *http.ResponseController
 	stall   time.Duration // 0: never
 	extend  time.Time     // the deadline is moved again after this
+	limits  http.Header   // are told with the status
 	status  int
 	done    func() // gives the slot back, once
 	body    *body  // nil: none, or no stall
@@ -32,13 +34,14 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *writer) WriteHeader(status int) {
 	if w.status == 0 && status >= 200 {
 		w.status = status
+		maps.Copy(w.Header(), w.limits) // the service may have its own, and a proxy clears what was there before a 1xx
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *writer) Write(b []byte) (int, error) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.WriteHeader(http.StatusOK)
 	}
 	w.push()
 	return w.ResponseWriter.Write(b)

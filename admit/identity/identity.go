@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Identity is whose request it is.
@@ -51,9 +52,10 @@ type Source interface {
 }
 
 // isTenant reports whether a name is the same after it has travelled in a header,
-// which loses blanks at the ends: "acme " would be acme to the service.
+// which loses blanks at the ends ("acme " would be acme to the service), and can be a
+// metric's label, which is UTF-8.
 func isTenant(name string) bool {
-	return name != "" && strings.TrimSpace(name) == name && !strings.ContainsFunc(name, unicode.IsControl)
+	return name != "" && strings.TrimSpace(name) == name && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
 }
 
 // Resolver joins sources with what a request may say beside its credential.

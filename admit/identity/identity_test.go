@@ -222,7 +222,16 @@ func TestATenantsNameIsTheSameInAHeader(t *testing.T) {
 			t.Errorf("%q: %+v, %v", tc.tenant, id, err)
 		}
 	}
+	r.Sources = []Source{source("m\xfcller")} // which a label cannot hold either
+	if _, err := r.Resolve(request("h")); !errors.Is(err, ErrBroken) {
+		t.Errorf("no UTF-8: %v", err)
+	}
 }
+
+// source names a tenant of every request.
+type source string
+
+func (s source) Resolve(*http.Request) (Identity, error) { return Identity{Tenant: string(s)}, nil }
 
 func TestKeySetsOfEveryKind(t *testing.T) {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)

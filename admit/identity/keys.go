@@ -41,8 +41,8 @@ func (k *Keys) Set(entries []Entry) (at int, err error) {
 		if err != nil || len(raw) != sha256.Size {
 			return i, errors.New("sha256 must be 64 hexadecimal digits")
 		}
-		if e.Tenant == "" {
-			return i, errors.New("a key must name a tenant")
+		if !isTenant(e.Tenant) {
+			return i, errors.New("a key must name a tenant: UTF-8, without control characters, and without blanks at the ends")
 		}
 		sum := [sha256.Size]byte(raw)
 		if _, twice := table[sum]; twice {

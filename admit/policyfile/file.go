@@ -29,6 +29,7 @@ import (
 type File struct {
 	Listen, Admin string   // host:port; Admin "": none
 	Upstream      *url.URL // nil: only /check is served
+	Timeout       time.Duration
 	StopGrace     time.Duration
 
 	Identity    Identity
@@ -92,9 +93,10 @@ func Parse(name string, data []byte, env Env) (*File, error) {
 }
 
 func (f *File) read(r *reader, top *section) {
-	*f = File{Listen: ":8081", StopGrace: 20 * time.Second, Tenants: map[string]string{}, Keys: 100_000, Draft: "draft-11"}
+	*f = File{Listen: ":8081", StopGrace: 20 * time.Second, Timeout: time.Minute, Tenants: map[string]string{}, Keys: 100_000, Draft: "draft-11"}
 	top.text("listen", "host:port", &f.Listen, isHostPort)
 	top.text("admin", "host:port", &f.Admin, isHostPort)
+	top.duration("timeout", time.Millisecond, 24*time.Hour, &f.Timeout)
 	top.duration("stop_grace", 0, time.Hour, &f.StopGrace)
 	f.upstream(top)
 	f.identity(top)

@@ -47,6 +47,9 @@ func TestAFileSaysAllOfThis(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := f.Gate.Config()
+	if f.Timeout != time.Minute {
+		t.Errorf("without a timeout: %v", f.Timeout)
+	}
 	if len(c.Policies) != 5 || len(c.Tiers) != 3 || f.Slots != (fair.SlotLimits{Slots: 10, Mode: fair.Hard, Queue: 100, Waiters: 10_000}) || f.Wait != 500*time.Millisecond {
 		t.Errorf("%+v %+v", c, f.Slots)
 	}
@@ -101,6 +104,7 @@ func TestEveryMistakeIsRefusedWithLineAndReason(t *testing.T) {
 		"store without redis":  {replace(`redis: {url: "${REDIS}", replicas: 3}`, ""), "policies.day.store: needs the section redis"},
 		"nobody":               {replace("identity: {keys: keys.txt, domain: api.example.com}", ""), "identity: must say who callers are"},
 		"upstream":             {replace("http://127.0.0.1:9000", "127.0.0.1:9000"), "f:3: upstream: must be http://"},
+		"timeout":              {good + "timeout: 0s\n", "timeout: must be a duration with a unit"},
 		"slots":                {replace("total: 10, ", ""), "slots.total: must be"},
 		"anchor":               {replace("rate: 1000/s", "rate: &a 1000/s"), "anchor"},
 		"null":                 {replace("rate: 1000/s", "rate: null"), "found nothing"},
@@ -138,6 +142,7 @@ func TestAFileOfKeysIsRefusedWithLine(t *testing.T) {
 		"# keys\n\n" + hash + " acme\n": "",
 		hash + " acme ann\n":            "",
 		"# x\nzz acme\n":                ":2: sha256 must be 64 hexadecimal digits",
+		hash + " m\xfcller\n":           ":1: a key must name a tenant",
 		hash + "\n":                     ":1: must be: SHA-256, tenant",
 		hash + " a\n" + hash + " b\n":   ":2: a key must stand once",
 		fmt.Sprint(hash, " a b c\n"):    ":1: must be",

@@ -61,6 +61,29 @@ func do[T any](c *client, cmd *cobra.Command, call func(context.Context, *api.Cl
 	return err
 }
 
+// newGroupCmd has the commands under one word that call the service.
+func newGroupCmd(use, short string, commands ...func(*client) *cobra.Command) *cobra.Command {
+	c := &client{}
+	cmd := &cobra.Command{Use: use, Short: short, Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c.flags(cmd)
+	for _, command := range commands {
+		cmd.AddCommand(command(c))
+	}
+	return cmd
+}
+
+// newEndCmd ends what an id names, by a call that answers nothing.
+func newEndCmd(c *client, use, short, said string, call func(*api.Client, context.Context, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:   use + " ID",
+		Short: short,
+		Args:  exactly(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return done(c, cmd, func(ctx context.Context, a *api.Client) error { return call(a, ctx, args[0]) }, said+" "+args[0])
+		},
+	}
+}
+
 // done runs a call that answers nothing, and prints text unless --json is set.
 func done(c *client, cmd *cobra.Command, call func(context.Context, *api.Client) error, text string) error {
 	a, err := c.api()

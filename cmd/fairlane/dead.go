@@ -15,12 +15,7 @@ import (
 )
 
 func newDeadCmd() *cobra.Command {
-	c := &client{}
-	cmd := &cobra.Command{Use: "dead", Short: "List, show, replay and purge dead letters", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	c.flags(cmd)
-	cmd.AddCommand(newDeadListCmd(c), newDeadShowCmd(c), newDeadReplayCmd(c), newDeadPurgeCmd(c))
-	return cmd
+	return newGroupCmd("dead", "List, show, replay and purge dead letters", newDeadListCmd, newDeadShowCmd, newDeadReplayCmd, newDeadPurgeCmd)
 }
 
 // selectionFlags adds the flags that choose dead letters; what is not set does not narrow it.

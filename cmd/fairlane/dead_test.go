@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -101,17 +102,9 @@ func post(t *testing.T, base, tenant, topic, body string) string {
 
 func awaitDead(t *testing.T, list []string, n int) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(20 * time.Second); ; {
+	soon(t, fmt.Sprint(n, " are dead"), func() bool {
 		var all []json.RawMessage
-		if err := json.Unmarshal([]byte(ok(t, list...)), &all); err == nil && len(all) == n {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("never %d dead", n)
-		}
-	}
+		err := json.Unmarshal([]byte(ok(t, list...)), &all)
+		return err == nil && len(all) == n
+	})
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -9,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fairlane-dev/fairlane/sim/scenario"
 )
@@ -39,27 +39,19 @@ func exportOf(t *testing.T, args ...string) (text string, list []traceEntry) {
 }
 
 // settled waits until a running service's export tells of n deliveries that have ended.
-func settled(t *testing.T, n int, args ...string) []traceEntry {
+func settled(t *testing.T, n int, args ...string) (list []traceEntry) {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(20 * time.Second); ; {
-		_, list := exportOf(t, args...)
+	soon(t, fmt.Sprint(n, " deliveries have ended"), func() bool {
+		_, list = exportOf(t, args...)
 		ended := 0
 		for _, e := range list {
 			if e.Outcome != "parked" {
 				ended++
 			}
 		}
-		if ended == n {
-			return list
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%d of %d deliveries ended: %+v", ended, n, list)
-		}
-	}
+		return ended == n
+	})
+	return list
 }
 
 // A running service and its directory tell the same, without a word of what was sent, and the simulator takes it.
@@ -73,22 +65,13 @@ func TestExportIsATraceWithoutPayloads(t *testing.T) {
 	t.Cleanup(endpoint.Close)
 	dir := t.TempDir()
 	s := startServe(t, "--dev", "--listen", "127.0.0.1:0", "--data", dir)
-	_, line, _ := strings.Cut(s.out.String(), "export "+adminKeyVar+"=")
-	key, _, _ := strings.Cut(line, "\n")
-	t.Setenv(adminKeyVar, key)
+	s.useKey(t)
 	for tenant, path := range map[string]string{"acme": "/hook/SECRETPATH", "beta": "/reject"} {
 		ok(t, "tenant", "create", tenant, "--server", s.url)
 		ok(t, "subscription", "create", "--tenant", tenant, "--url", endpoint.URL+path, "--topic", "orders.>", "--server", s.url)
 	}
 	for range 5 {
-		req, _ := http.NewRequest(http.MethodPost, s.url+"/v1/triggers/orders.paid", strings.NewReader("SECRETBODY"))
-		req.Header.Set("Authorization", "Bearer "+key)
-		req.Header.Set("Fairlane-Tenant", "acme, beta")
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil || resp.StatusCode != http.StatusAccepted {
-			t.Fatalf("post: %v, %v", resp, err)
-		}
-		resp.Body.Close()
+		post(t, s.url, "acme, beta", "orders.paid", "SECRETBODY")
 	}
 	running := settled(t, 10, "--server", s.url)
 	if one := settled(t, 5, "--server", s.url, "--tenant", "beta"); one[0].Tenant != "beta" || one[4].Tenant != "beta" {

@@ -56,6 +56,7 @@ func runGate(ctx context.Context, f gateFlags, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	limitMemory(os.DirFS("/"), log)
 	defer g.close()
 	front, err := listen(g.file.Listen, g)
 	if err != nil {

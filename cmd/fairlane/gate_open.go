@@ -9,7 +9,9 @@ import (
 	mathrand "math/rand/v2"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/fairlane-dev/fairlane/admit/httpadmit"
 	"github.com/fairlane-dev/fairlane/admit/identity"
@@ -24,6 +26,8 @@ type gate struct {
 	door *httpadmit.Door
 	file *policyfile.File
 	stop func() // ends the fetching of keys
+
+	checks sync.WaitGroup // of the store's settings, in the background
 
 	tokens *identity.Tokens // nil: none
 
@@ -100,7 +104,7 @@ func (g *gate) load(ctx context.Context) (*loaded, error) {
 	l.settings = httpadmit.Settings{
 		Gate: f.Gate, Identity: resolver, DefaultTier: f.DefaultTier, Anonymous: f.Identity.Anonymous,
 		TierOf:  func(tenant string) (string, bool) { t, ok := f.Tenants[tenant]; return t, ok },
-		Proxies: f.Proxies, Slots: f.Slots, Wait: f.Wait, Stall: f.Stall,
+		Proxies: f.Proxies, Slots: f.Slots, Wait: f.Wait, Stall: f.Stall, Timeout: f.Timeout,
 		Answers: httpadmit.Answers{Draft: f.Draft, Older: f.Older, Spread: f.Spread},
 	}
 	if l.store != nil {
@@ -179,6 +183,22 @@ func (g *gate) commit(ctx context.Context, l *loaded) {
 	if old != nil && old != l.store {
 		old.Close()
 	}
+	if l.store != nil {
+		g.checks.Go(func() { checkStore(ctx, l.store, g.log) })
+	}
+}
+
+// checkStore logs with what settings of its server a store would lose quotas.
+func checkStore(ctx context.Context, s *redisquota.Store, log *slog.Logger) {
+	asking, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	warnings, err := s.Check(asking)
+	for _, w := range warnings {
+		log.Warn("store of quotas", "warning", w)
+	}
+	if err != nil && ctx.Err() == nil {
+		log.Warn("store of quotas: its settings could not be checked", "error", err.Error())
+	}
 }
 
 // startFetch keeps the keys of tokens fresh; call what it returns to end that.
@@ -201,6 +221,7 @@ func (g *gate) close() {
 	if s := g.store.Load(); s != nil {
 		s.Close()
 	}
+	g.checks.Wait()
 }
 
 // routes is the handler of the file in force.
@@ -209,8 +230,9 @@ func (g *gate) routes() http.Handler {
 	mux.Handle("/check", g.door.Check())
 	if g.file.Upstream != nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
-		transport.MaxIdleConnsPerHost = 256
+		transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 256 // there is one host
 		transport.Proxy = nil
+		transport.DisableCompression = true // else it asks for gzip where the caller did not, and unpacks
 		failed := func(r *http.Request, err error) {
 			g.log.Warn("the service did not answer", "method", r.Method, "error", err.Error())
 		}

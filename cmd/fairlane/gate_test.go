@@ -303,49 +303,6 @@ func waitFor(t *testing.T, addr string) {
 	}
 }
 
-// Two gates with one Redis admit a tenant's quota once.
-func TestTwoGatesShareOneQuota(t *testing.T) {
-	redis, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Skip("redis-server is not installed: scripts/tools installs it")
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := ln.Addr().String()
-	ln.Close()
-	_, port, _ := net.SplitHostPort(addr)
-	cmd := exec.Command(redis, "--port", port, "--save", "", "--dir", t.TempDir(), "--bind", "127.0.0.1")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	waitFor(t, addr)
-	t.Setenv("GATE_REDIS", "redis://"+addr)
-	path := gateDir(t, upstream(t).URL)
-	text, _ := os.ReadFile(path)
-	write(t, path, string(text)+`
-  hour: {key: [tenant], limit: 25, window: 1h, store: redis}
-redis: {url: "${GATE_REDIS}", deadline: 5s}
-`)
-	one, _, _ := startGate(t, path)
-	two, _, _ := startGate(t, path)
-	passed := 0
-	for i := range 60 {
-		code, header, body := gateGet(t, []string{one, two}[i%2], "large")
-		switch {
-		case code == http.StatusOK:
-			passed++
-		case code != http.StatusTooManyRequests || !strings.Contains(body, `"policy":"hour"`) || header.Get("Retry-After") == "":
-			t.Fatalf("%d %s", code, body)
-		}
-	}
-	if passed != 25 {
-		t.Errorf("%d passed of a quota of 25", passed)
-	}
-}
-
 // A reload takes what is right, whole, and of what is wrong nothing: neither the
 // limits, nor the keys beside a wrong file.
 func TestReloadChangesAllOrNothing(t *testing.T) {

@@ -17,12 +17,7 @@ import (
 )
 
 func newKeyCmd() *cobra.Command {
-	c := &client{}
-	cmd := &cobra.Command{Use: "key", Short: "Create, list, rotate and revoke the keys of the API", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	c.flags(cmd)
-	cmd.AddCommand(newKeyCreateCmd(c), newKeyListCmd(c), newKeyRotateCmd(c), newKeyRevokeCmd(c))
-	return cmd
+	return newGroupCmd("key", "Create, list, rotate and revoke the keys of the API", newKeyCreateCmd, newKeyListCmd, newKeyRotateCmd, newKeyRevokeCmd)
 }
 
 // newKeyFlags are those of create.
@@ -170,12 +165,5 @@ func newKeyRotateCmd(c *client) *cobra.Command {
 }
 
 func newKeyRevokeCmd(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use:   "revoke ID",
-		Short: "Let a key open nothing from now on",
-		Args:  exactly(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return done(c, cmd, func(ctx context.Context, a *api.Client) error { return a.RevokeKey(ctx, args[0]) }, "revoked "+args[0])
-		},
-	}
+	return newEndCmd(c, "revoke", "Let a key open nothing from now on", "revoked", (*api.Client).RevokeKey)
 }

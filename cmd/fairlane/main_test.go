@@ -52,6 +52,20 @@ func ok(t *testing.T, args ...string) string {
 	return out
 }
 
+// soon waits for what a command that runs reaches by itself.
+func soon(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(20 * time.Second); !ok(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
 // started is `fairlane serve` in this process.
 type started struct {
 	url    string
@@ -69,21 +83,25 @@ func startServe(t *testing.T, args ...string) *started {
 	s := &started{out: &output{}, errs: &output{}, cancel: cancel, code: make(chan int, 1)}
 	go func() { s.code <- run(ctx, append([]string{"serve"}, args...), s.out, s.errs) }()
 	t.Cleanup(cancel)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(20 * time.Second); ; {
-		if m := listening.FindStringSubmatch(s.out.String()); m != nil {
+	soon(t, "serve listens", func() bool {
+		if len(s.code) > 0 {
+			t.Fatalf("serve ended with %d: %s", <-s.code, s.errs)
+		}
+		m := listening.FindStringSubmatch(s.out.String())
+		if m != nil {
 			s.url = m[1]
-			return s
 		}
-		select {
-		case <-tick.C:
-		case code := <-s.code:
-			t.Fatalf("serve ended with %d: %s", code, s.errs)
-		case <-deadline:
-			t.Fatalf("serve does not listen: %s", s.errs)
-		}
-	}
+		return m != nil
+	})
+	return s
+}
+
+// useKey gives the commands that follow the admin key that --dev printed, and returns it.
+func (s *started) useKey(t *testing.T) string {
+	_, line, _ := strings.Cut(s.out.String(), "export "+adminKeyVar+"=")
+	key, _, _ := strings.Cut(line, "\n")
+	t.Setenv(adminKeyVar, key)
+	return key
 }
 
 // stop ends it as SIGTERM does, and returns the exit code.
@@ -106,9 +124,7 @@ func TestServeTakesATriggerToItsEndpointAndStops(t *testing.T) {
 	t.Cleanup(endpoint.Close)
 	dir := t.TempDir()
 	s := startServe(t, "--dev", "--listen", "127.0.0.1:0", "--data", dir)
-	_, line, _ := strings.Cut(s.out.String(), "export "+adminKeyVar+"=")
-	key, _, _ := strings.Cut(line, "\n")
-	t.Setenv(adminKeyVar, key)
+	key := s.useKey(t)
 	call := func(args ...string) []string { return append(args, "--server", s.url) }
 	if out := ok(t, call("tenant", "create", "acme", "--name", "Acme")...); out != "created acme\n" {
 		t.Errorf("create: %q", out)
@@ -128,14 +144,7 @@ func TestServeTakesATriggerToItsEndpointAndStops(t *testing.T) {
 	if err := json.Unmarshal([]byte(ok(t, call("sub", "ls", "--json")...)), &list); err != nil || len(list) != 1 || list[0].ID != id {
 		t.Errorf("ls --json: %v, %v", list, err)
 	}
-	req, _ := http.NewRequest(http.MethodPost, s.url+"/v1/triggers/a.b", strings.NewReader("x"))
-	req.Header.Set("Authorization", "Bearer "+key)
-	req.Header.Set("Fairlane-Tenant", "acme")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil || resp.StatusCode != http.StatusAccepted {
-		t.Fatalf("post: %v, %v", resp, err)
-	}
-	resp.Body.Close()
+	post(t, s.url, "acme", "a.b", "x")
 	select {
 	case <-got:
 	case <-time.After(20 * time.Second):
@@ -188,14 +197,7 @@ func TestRequestsLookAsTheFlagsSay(t *testing.T) {
 		"--secret-file", file("secrets", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"), "--header", "X-Plain: a: b", "--header", "@"+file("headers", "Authorization: Bearer x\n"),
 		"--optional-header", "position", "--envelope", "e")...)...)
 	id := strings.Fields(out)[1]
-	req, _ := http.NewRequest(http.MethodPost, s.url+"/v1/triggers/a.b", strings.NewReader("1"))
-	req.Header.Set("Authorization", "Bearer 0123456789abcdef0123")
-	req.Header.Set("Fairlane-Tenant", "acme")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil || resp.StatusCode != http.StatusAccepted {
-		t.Fatalf("post: %v, %v", resp, err)
-	}
-	resp.Body.Close()
+	post(t, s.url, "acme", "a.b", "1")
 	select {
 	case h := <-got:
 		for name, value := range map[string]string{"X-Plain": "a: b", "Authorization": "Bearer x", "Fairlane-Schema": "e/1", "Webhook-Id": ""} {
@@ -228,15 +230,7 @@ func TestRequestsLookAsTheFlagsSay(t *testing.T) {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for deadline := time.After(20 * time.Second); !strings.Contains(s.errs.String(), want); {
-			select {
-			case <-tick.C:
-			case <-deadline:
-				t.Fatalf("%q never logged: %s", want, s.errs)
-			}
-		}
+		soon(t, want+" is logged", func() bool { return strings.Contains(s.errs.String(), want) })
 	}
 	hup("capacity.slots: must be")
 	file("fairlane.yaml", "server: {listen: \"127.0.0.1:1\"}\ndata: {ballast: 0B, dir: "+dir+"/data}\n")

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // book is an endpoint that writes down what it gets.
@@ -132,20 +131,6 @@ func TestRepairLetsTheServiceOpenAndDeliverTheRest(t *testing.T) {
 	}
 	if code := s.stop(t); code != exitOK {
 		t.Error(s.errs)
-	}
-}
-
-// soon waits for what a served instance reaches by itself.
-func soon(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(20 * time.Second); !ok(); {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("never: " + what)
-		}
 	}
 }
 

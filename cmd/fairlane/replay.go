@@ -13,14 +13,7 @@ import (
 )
 
 func newReplayCmd() *cobra.Command {
-	c := &client{}
-	cmd := &cobra.Command{Use: "replay", Short: "List, cancel and resume replays (fairlane dead replay starts one)", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	c.flags(cmd)
-	cmd.AddCommand(newReplayListCmd(c), newReplayShowCmd(c),
-		newReplayActCmd(c, "cancel", "Cancel a replay: what it has not taken stays dead", (*api.Client).CancelReplay),
-		newReplayActCmd(c, "resume", "Let a cancelled replay go on", (*api.Client).ResumeReplay))
-	return cmd
+	return newGroupCmd("replay", "List, cancel and resume replays (fairlane dead replay starts one)", newReplayListCmd, newReplayShowCmd, newReplayCancelCmd, newReplayResumeCmd)
 }
 
 // progress is one line of how far a replay is.
@@ -78,6 +71,14 @@ func newReplayShowCmd(c *client) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&follow, "follow", false, "until it has ended")
 	return cmd
+}
+
+func newReplayCancelCmd(c *client) *cobra.Command {
+	return newReplayActCmd(c, "cancel", "Cancel a replay: what it has not taken stays dead", (*api.Client).CancelReplay)
+}
+
+func newReplayResumeCmd(c *client) *cobra.Command {
+	return newReplayActCmd(c, "resume", "Let a cancelled replay go on", (*api.Client).ResumeReplay)
 }
 
 func newReplayActCmd(c *client, act, short string, call func(*api.Client, context.Context, string) (api.Replay, error)) *cobra.Command {

@@ -69,6 +69,7 @@ func serve(ctx context.Context, f serveFlags, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	limitMemory(os.DirFS("/"), log)
 	if c.Spans, err = server.SpansFromEnv(ctx, os.Getenv); err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,35 +16,10 @@ import (
 
 const sinkSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
-// buffer is a bytes.Buffer that several goroutines may use.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-	at chan struct{} // gets a value at each write
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	defer func() {
-		select {
-		case b.at <- struct{}{}:
-		default:
-		}
-	}()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // runSink starts the command and returns its address and output.
-func runSink(t *testing.T, args ...string) (url string, out *buffer) {
+func runSink(t *testing.T, args ...string) (url string, out *output) {
 	t.Helper()
-	out, log := &buffer{at: make(chan struct{}, 1)}, &buffer{at: make(chan struct{}, 1)}
+	out, log := &output{}, &output{}
 	cmd := newSinkCmd()
 	cmd.SetArgs(append(args, "--listen", "127.0.0.1:0"))
 	cmd.SetOut(out)
@@ -59,13 +33,11 @@ func runSink(t *testing.T, args ...string) (url string, out *buffer) {
 			t.Errorf("sink ended with %v", err)
 		}
 	})
-	select {
-	case <-log.at:
-	case err := <-ended:
-		ended <- nil
-		t.Fatalf("sink ended with %v", err)
-	}
-	return regexp.MustCompile(`http://\S+/`).FindString(log.String()), out
+	soon(t, "the sink listens", func() bool {
+		url = regexp.MustCompile(`http://\S+/`).FindString(log.String())
+		return url != "" || len(ended) > 0
+	})
+	return url, out
 }
 
 func deliver(t *testing.T, url, body string, sign bool) int {

@@ -13,12 +13,9 @@ import (
 )
 
 func newSubscriptionCmd() *cobra.Command {
-	c := &client{}
-	cmd := &cobra.Command{Use: "subscription", Aliases: []string{"sub"}, Short: "Create, list and remove subscriptions", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	c.flags(cmd)
-	cmd.AddCommand(newSubscriptionCreateCmd(c), newSubscriptionListCmd(c), newSubscriptionRemoveCmd(c),
-		newSubscriptionPauseCmd(c), newSubscriptionResumeCmd(c), newSubscriptionRotateCmd(c), newSubscriptionTestCmd(c))
+	cmd := newGroupCmd("subscription", "Create, list and remove subscriptions", newSubscriptionCreateCmd, newSubscriptionListCmd, newSubscriptionRemoveCmd,
+		newSubscriptionPauseCmd, newSubscriptionResumeCmd, newSubscriptionRotateCmd, newSubscriptionTestCmd)
+	cmd.Aliases = []string{"sub"}
 	return cmd
 }
 
@@ -110,12 +107,5 @@ func subscriptionRow(s api.Subscription) []string {
 }
 
 func newSubscriptionRemoveCmd(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use:   "rm ID",
-		Short: "Remove a subscription; what waits for it is cancelled",
-		Args:  exactly(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return done(c, cmd, func(ctx context.Context, a *api.Client) error { return a.DeleteSubscription(ctx, args[0]) }, "removed "+args[0])
-		},
-	}
+	return newEndCmd(c, "rm", "Remove a subscription; what waits for it is cancelled", "removed", (*api.Client).DeleteSubscription)
 }

@@ -10,12 +10,7 @@ import (
 )
 
 func newTenantCmd() *cobra.Command {
-	c := &client{}
-	cmd := &cobra.Command{Use: "tenant", Short: "Create, list and remove tenants", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	c.flags(cmd)
-	cmd.AddCommand(newTenantCreateCmd(c), newTenantListCmd(c), newTenantRemoveCmd(c))
-	return cmd
+	return newGroupCmd("tenant", "Create, list and remove tenants", newTenantCreateCmd, newTenantListCmd, newTenantRemoveCmd)
 }
 
 func newTenantCreateCmd(c *client) *cobra.Command {
@@ -50,12 +45,5 @@ func newTenantListCmd(c *client) *cobra.Command {
 }
 
 func newTenantRemoveCmd(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use:   "rm ID",
-		Short: "Remove a tenant without subscriptions; its id is never given again",
-		Args:  exactly(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return done(c, cmd, func(ctx context.Context, a *api.Client) error { return a.DeleteTenant(ctx, args[0]) }, "removed "+args[0])
-		},
-	}
+	return newEndCmd(c, "rm", "Remove a tenant without subscriptions; its id is never given again", "removed", (*api.Client).DeleteTenant)
 }

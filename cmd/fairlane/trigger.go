@@ -11,12 +11,7 @@ import (
 )
 
 func newTriggerCmd() *cobra.Command {
-	c := &client{}
-	cmd := &cobra.Command{Use: "trigger", Short: "Show what became of a trigger, and deliver one again", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	c.flags(cmd)
-	cmd.AddCommand(newTriggerShowCmd(c), newTriggerResendCmd(c))
-	return cmd
+	return newGroupCmd("trigger", "Show what became of a trigger, and deliver one again", newTriggerShowCmd, newTriggerResendCmd)
 }
 
 func newTriggerShowCmd(c *client) *cobra.Command {

@@ -205,8 +205,5 @@ func (s Secret) String() string {
 // GoString never shows the value.
 func (s Secret) GoString() string { return s.String() }
 
-// Problem is one thing wrong in the file.
-type Problem = strictyaml.Problem
-
 // Problems are all that is wrong, by line.
 type Problems = strictyaml.Problems

@@ -174,14 +174,13 @@ func (f *Fanout) cancelLane(s journal.Subscription, p journal.Position) (journal
 	return mark, err
 }
 
-// Pressure reports whether a tenant has more parked and dead than its quota, or pins a log that is nearly
-// full, and when a producer should try again: posts addressed to it are refused before they are
-// stored.
+// Pressure reports whether a tenant has more parked and dead than it may, or pins a log that is nearly full, and
+// when a producer should try again: posts addressed to it are refused before they are stored.
 func (f *Fanout) Pressure(tenant string) (retryIn time.Duration, over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	tn := f.index.tenants[tenant]
-	if tn == nil || tn.bytes < float64(tn.tier.Backlog) && !tn.slowed {
+	if tn == nil || !f.overQuota(tn) && !tn.slowed {
 		return 0, false
 	}
 	return f.drainTime(tn), true

@@ -115,7 +115,8 @@ type TenantStatus struct {
 type Stats struct {
 	engine.Stats
 	Lanes          int
-	Waiting        int // references held
+	Waiting        int // references held to what waits
+	Dead           int // and to what is dead
 	Cursor         journal.Position
 	OldestEligible time.Duration // age of the oldest delivery that could go now
 	Saturated      int           // lanes above 80 % of their cap

@@ -150,6 +150,42 @@ func TestRingNumbersNameOneDelivery(t *testing.T) {
 	}
 }
 
+// A queue that was long gives its room back, whether what waited has gone or has become a run; the numbers stay.
+func TestRingGivesRoomBack(t *testing.T) {
+	var q ring
+	grow := func(from, to journal.Position) (last uint64) {
+		for i := from; i <= to; i++ {
+			last = q.pushBack(newRef(i, 0, 0, 0, 0))
+		}
+		return last
+	}
+	check := func(what string, last uint64, want ...journal.Position) {
+		t.Helper()
+		if len(q.buf) > ringKeeps {
+			t.Errorf("%s: room for %d where %d wait", what, len(q.buf), q.n)
+		}
+		for i, pos := range want {
+			if got := q.at(i).pos(); got != pos {
+				t.Errorf("%s: %d. is %d, want %d", what, i, got, pos)
+			}
+		}
+		if r, waits := q.numbered(last); !waits || r.pos() != want[len(want)-1] || q.n != len(want) {
+			t.Errorf("%s: %d wait, want %d; the last by its number: %v", what, q.n, len(want), waits)
+		}
+	}
+	last := grow(1, 1000)
+	for range 997 {
+		q.popFront()
+	}
+	check("popped", last, 998, 999, 1000)
+	last = grow(1001, 2000)
+	q.replace(1, 1001, newRef(journal.HeldPosition(7, 0), 0, 1001, 0, flagRun))
+	check("replaced", last, 998, journal.HeldPosition(7, 0), 2000)
+	if q.more != 1000 {
+		t.Errorf("%d more in runs, want 1000", q.more)
+	}
+}
+
 // What our own decision stopped is next, whatever is claimed ahead; a retry waits for its time.
 func TestWhatIsPutBackGoesBeforeWhatIsClaimed(t *testing.T) {
 	var b backlog

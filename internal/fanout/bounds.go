@@ -1,7 +1,9 @@
 package fanout
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/fairlane-dev/fairlane/internal/delivery"
 	"github.com/fairlane-dev/fairlane/internal/journal"
@@ -14,6 +16,13 @@ const (
 	// lifeMost times the subscriptions that a tier allows at once is what a tenant may make in its life, since a
 	// removed one leaves a record; and how many hosts it may name, since each keeps its state until a restart.
 	lifeMost = 10
+
+	// What is dead waits for a person, and may wait for ever: it stops nobody's reader, and is bounded by itself.
+	deadMost  = 4        // times Options.MaxWaiting: references to dead letters of all tenants
+	deadQuota = 2        // times its backlog quota: what a tenant's dead letters may take beside what it has parked
+	deadRoom  = 64 << 20 // bytes that they may take anyhow
+	waitLeast = 100      // a tenant may always have this part of Options.MaxWaiting
+	waitFree  = 3        // and as many times what is free
 )
 
 // Beside is what a tenant has beside a subscription that is checked.
@@ -41,6 +50,52 @@ func (f *Fanout) checkBeside(s *journal.Subscription, most int, b Beside) error 
 		return &journal.FieldError{Field: "tenant", Rule: fmt.Sprintf("may make %d subscriptions in its life, %d times those of its tier, and has made them", life, lifeMost)}
 	}
 	return nil
+}
+
+// overQuota reports whether a tenant has more parked and dead than its backlog quota, or so many references that
+// others would soon find no room. As in the dynamic thresholds of Choudhury and Hahne (1998), what one may hold is a
+// multiple of what is free: one alone gets three quarters of all, two three sevenths each, and some is always free
+// for who holds little. The caller holds the lock.
+func (f *Fanout) overQuota(tn *tenant) bool {
+	all := f.opts.MaxWaiting
+	return tn.bytes >= float64(tn.tier.Backlog) || tn.refs >= max(waitFree*(all-f.waiting), all/waitLeast)
+}
+
+// boundDead ends the oldest dead letters of tenants that have too many: posts addressed to them are refused long
+// before, but broadcasts are not, and what an endpoint rejects takes neither a token's nor a slot's time. It runs in
+// the janitor; what it leaves it takes in the next round.
+func (f *Fanout) boundDead() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dead == 0 {
+		return
+	}
+	var most *tenant
+	var mostDead int
+	for _, tn := range f.index.tenants {
+		dead := 0
+		for _, l := range tn.lanes {
+			dead += len(l.dead)
+		}
+		if dead > mostDead || dead == mostDead && most != nil && tn.name < most.name {
+			most, mostDead = tn, dead
+		}
+		room := max(deadQuota*float64(tn.tier.Backlog), deadRoom)
+		if tn.bytes > room && dead > 0 {
+			f.endOldest(tn, max(int((1-room/tn.bytes)*float64(dead)), 1))
+		}
+	}
+	if excess := f.dead - deadMost*f.opts.MaxWaiting; excess > 0 && most != nil {
+		f.endOldest(most, excess)
+	}
+}
+
+// endOldest ends up to n of the dead letters of the tenant's lane that has the most.
+func (f *Fanout) endOldest(tn *tenant, n int) {
+	l := slices.MaxFunc(tn.lanes, func(x, y *lane) int { return cmp.Compare(len(x.dead), len(y.dead)) })
+	n = min(n, len(l.dead))
+	f.log.Warn("a tenant has more dead letters than are kept: its oldest end", "tenant", tn.name, "subscription", l.subID, "letters", deliveries(l.dead[:n]))
+	f.endDead(f.clock.now(), l, n)
 }
 
 // live counts the tenant's subscriptions.

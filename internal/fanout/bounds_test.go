@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/fairlane-dev/fairlane/internal/delivery"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
@@ -101,4 +102,86 @@ func TestWhatATenantLeavesBehindIsBounded(t *testing.T) {
 	if _, field := b.put("acme", "", "h"); field != "tenant" {
 		t.Errorf("more than ten times in its life: refused for %q", field)
 	}
+}
+
+// What is dead never comes back by itself, so it must not stop the reader; and what one tenant has waiting must not,
+// however much of it there is.
+func TestOneTenantsReferencesStopNobody(t *testing.T) {
+	const most = 200
+	b := start(t, func(o *Options) { o.MaxWaiting = most })
+	for _, tn := range []string{"rejects", "waits", "quiet"} {
+		b.tenant(tn)
+	}
+	dead := b.subscribe("rejects", "rejects", journal.Limits{})
+	b.answers("rejects", func(int, *delivery.Request) delivery.Outcome { return rejected() })
+	b.post(3*most+50, "rejects")
+	b.until(dead, "death", func(s LaneStatus) bool { return s.Counters.Dead == 3*most+50 })
+
+	waits := b.subscribe("waits", "waits", journal.Limits{Rate: "1/h", Burst: 1})
+	b.post(2*most, "waits")
+	quiet := b.subscribe("quiet", "quiet", journal.Limits{})
+	b.post(20, "quiet")
+	b.until(quiet, "delivery beside them", delivered(20))
+
+	s := b.until(waits, "the end of offers", func(s LaneStatus) bool { return s.Counters.Offered == 2*most })
+	if s.Counters.Parked < most/2 || s.Counters.Parked+s.Counters.Dead != 2*most-1 {
+		t.Errorf("of one that may not be sent: %+v", s.Counters)
+	}
+	if _, over := b.Pressure("rejects"); !over {
+		t.Error("more references than all may have, and no post is refused")
+	}
+	if _, over := b.Pressure("quiet"); over {
+		t.Error("a quiet tenant is refused")
+	}
+	b.crash()
+	b.post(20, "quiet")
+	b.until(quiet, "delivery after a crash", delivered(40))
+}
+
+// Of a tenant that has more dead letters than are kept, the oldest end, and the account says so. Another's stay.
+func TestTheOldestDeadLettersOfWhoHasMostEnd(t *testing.T) {
+	b := start(t, func(o *Options) { o.MaxWaiting = 25 })
+	b.tenant("ant")
+	b.tenant("bee")
+	ant := b.subscribe("ant", "ant", journal.Limits{})
+	bee := b.subscribe("bee", "bee", journal.Limits{})
+	b.bury(bee, "bee", "bee", 10)
+	b.answers("ant", func(int, *delivery.Request) delivery.Outcome { return rejected() })
+	receipts := b.post(150, "ant")
+	s := b.until(ant, "the end of the oldest", func(s LaneStatus) bool { return s.Counters.Dead == 90 && s.Counters.Cancelled == 60 })
+	letters, _, err := b.DeadLetters(t.Context(), Selection{Subscription: ant}, DeadCursor{}, 100)
+	if err != nil || len(letters) != 90 {
+		t.Fatalf("%d letters, %v", len(letters), err)
+	}
+	for _, r := range receipts[:20] {
+		for _, d := range letters {
+			if d.Trigger != nil && d.Trigger.Position == r.Position {
+				t.Errorf("%d, of the oldest, is kept", r.Position)
+			}
+		}
+	}
+	b.crash()
+	b.until(ant, "recovery", func(after LaneStatus) bool { return after.Counters == s.Counters })
+	b.until(bee, "recovery", func(s LaneStatus) bool { return s.Counters.Dead == 10 && s.Counters.Cancelled == 0 })
+}
+
+// A broadcast is refused for nobody, so what an endpoint rejects may come to more than its tenant's quota: it is
+// kept up to twice that, or what all may have.
+func TestDeadLettersFarBeyondTheQuotaEnd(t *testing.T) {
+	b := start(t, func(o *Options) { o.Tiers = map[string]Tier{"default": {Backlog: 1 << 20, Subscriptions: 9}} })
+	b.tenant("ant")
+	ant := b.subscribe("ant", "ant", journal.Limits{})
+	b.bury(ant, "ant", "ant", 10)
+	weighs := func(bytes float64) {
+		b.mu.Lock()
+		b.index.tenants["ant"].bytes = bytes
+		b.mu.Unlock()
+	}
+	weighs(deadRoom)
+	b.boundDead()
+	if s, _ := b.Lane(ant); s.Counters.Dead != 10 {
+		t.Fatalf("within what all may have: %+v", s.Counters)
+	}
+	weighs(2 * deadRoom)
+	b.until(ant, "the end of half of it", func(s LaneStatus) bool { return s.Counters.Dead == 5 && s.Counters.Cancelled == 5 })
 }

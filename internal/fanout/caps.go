@@ -51,8 +51,8 @@ func adviseCap(rate float64, p99 time.Duration) CapAdvice {
 	if err != nil {
 		return CapAdvice{Why: "cannot be computed: " + err.Error()}
 	}
-	return CapAdvice{Cap: int(r.Cap), Why: fmt.Sprintf("%.3g/s offered, each up to %v (p99 of successes): %.3g in flight, rounded up, and a third more, at least 2",
-		rate, p99.Round(10*time.Microsecond), r.InFlight)}
+	return CapAdvice{Cap: int(r.Cap), Why: fmt.Sprintf("%v/s offered, each up to %v (p99 of successes): %v in flight, and %v to spare",
+		math.Round(rate*100)/100, p99.Round(10*time.Microsecond), math.Ceil(busy), r.Cap-math.Ceil(busy))}
 }
 
 // nextCap is the cap to set: the advice within the bounds, at most twice what it is and at least half, and not more

@@ -19,7 +19,7 @@ func TestAdviceIsLittlesLaw(t *testing.T) {
 		p99  time.Duration
 		want int
 	}{{100, 120 * ms, 16}, {1, 10 * ms, 3}, {0, 120 * ms, 0}, {100, 0, 0}, {1000, time.Second, 1334}} {
-		if got := adviseCap(c.rate, c.p99); got.Cap != c.want || got.Why == "" {
+		if got := adviseCap(c.rate, c.p99); got.Cap != c.want || got.Why == "" || strings.Contains(got.Why, "e+") || strings.Contains(got.Why, "e-") {
 			t.Errorf("%v/s at %v: %+v, want %d", c.rate, c.p99, got, c.want)
 		}
 	}

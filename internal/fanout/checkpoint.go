@@ -30,6 +30,7 @@ func (f *Fanout) janitorLoop() {
 			f.expireOld()
 			f.adaptCaps()
 		case <-move.C:
+			f.boundDead()
 			f.moveOld()
 			f.dropSpent()
 			f.endJobs()
@@ -148,21 +149,29 @@ func (f *Fanout) purgeOld(before int64) {
 		}
 		n := 0
 		for n < len(l.dead) && l.dead[n].stamp() < before {
-			l.replay.gone(l, l.dead[n:n+1], nil)
-			f.write(f.record(l, journal.Purged, l.dead[n]))
-			f.release(l.dead[n])
-			delete(l.past, l.dead[n].pos())
 			n++
 		}
-		if gone := deliveries(l.dead[:n]); gone > 0 {
-			l.dead = l.dead[n:]
-			f.resize(l)
-			f.forget(l, gone)
-			f.engine.Settle(now, l.id, engine.ToPurged, uint32(gone))
-			f.stateOrder(now, l)
-			f.dirty = true
+		if n > 0 {
+			f.endDead(now, l, n)
 		}
 	}
+}
+
+// endDead purges the first n of a lane's dead; the caller holds the lock.
+func (f *Fanout) endDead(now time.Duration, l *lane, n int) {
+	l.replay.gone(l, l.dead[:n], nil)
+	for _, r := range l.dead[:n] {
+		f.write(f.record(l, journal.Purged, r))
+		f.release(r)
+		delete(l.past, r.pos())
+	}
+	gone := deliveries(l.dead[:n])
+	l.dead = l.dead[n:]
+	f.resize(l)
+	f.forget(l, gone)
+	f.engine.Settle(now, l.id, engine.ToPurged, uint32(gone))
+	f.stateOrder(now, l)
+	f.dirty = true
 }
 
 // expire buries what has waited beyond the horizon. Positions are in order of acceptance, so one

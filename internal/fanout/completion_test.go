@@ -24,21 +24,18 @@ func TestCompletionIsDerivedFromTheLedger(t *testing.T) {
 	b.until(waits, "parking", func(s LaneStatus) bool { return s.Counters.Parked == 1 })
 	fates := func(when string, complete bool, want map[string]journal.Kind) {
 		t.Helper()
-		var c Completion
-		var err error
-		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); <-time.After(time.Millisecond) {
-			if c, err = b.Completion(t.Context(), receipt.ID, ""); err != nil {
+		c := await(t, when, func() (Completion, bool) {
+			c, err := b.Completion(t.Context(), receipt.ID, "")
+			if err != nil {
 				t.Fatal(err)
 			}
-			if same(c.Fates, want) {
-				break
-			}
-		}
+			return c, same(c.Fates, want)
+		})
 		all := true
 		for i := range c.Fates {
 			all = all && c.Fates[i].Settled()
 		}
-		if !same(c.Fates, want) || all != complete || !c.Whole || c.Trigger.Position != receipt.Position {
+		if all != complete || !c.Whole || c.Trigger.Position != receipt.Position {
 			t.Errorf("%s: %+v, complete %v", when, c.Fates, all)
 		}
 	}

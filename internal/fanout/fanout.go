@@ -54,7 +54,8 @@ type Fanout struct {
 	index   index
 	open    map[*attempt]struct{} // in flight
 	ends    ends
-	waiting int            // references, dead ones included
+	waiting int            // references to what waits
+	dead    int            // and to what is dead
 	held    map[uint64]int // messages of HELD: deliveries that still live there
 	spent   []uint64       // messages of HELD without any, to be deleted
 	late    []lateRecord   // parked without a record yet, oldest first

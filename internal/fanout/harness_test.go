@@ -189,20 +189,29 @@ func (b *bench) post(n int, tenants ...string) []journal.Receipt {
 // until waits for a condition on the account of a subscription.
 func (b *bench) until(sub, what string, holds func(LaneStatus) bool) LaneStatus {
 	b.t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	return await(b.t, sub+": "+what, func() (LaneStatus, bool) {
 		s, found := b.Lane(sub)
 		if found && !s.Counters.Balanced() {
 			b.t.Fatalf("the account of %s is out of balance: %+v", sub, s.Counters)
 		}
-		if found && holds(s) {
-			return s
+		return s, found && holds(s)
+	})
+}
+
+// await waits until look says yes, and returns what it saw then.
+func await[T any](t *testing.T, what string, look func() (T, bool)) T {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		seen, yes := look()
+		if yes {
+			return seen
 		}
 		select {
 		case <-deadline:
-			b.t.Fatalf("%s never came: %s has %+v, waiting %+v, blocked %v", what, sub, s.Counters, s.Waiting, s.Blocked)
+			t.Fatalf("%s never came: %+v", what, seen)
 		case <-tick.C:
 		}
 	}

@@ -24,7 +24,7 @@ func (b *bench) references() (n, held int) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.waiting, len(b.held)
+	return b.waiting + b.dead, len(b.held)
 }
 
 // A backlog that has moved into HELD pins nothing, takes one reference a message, survives a clean

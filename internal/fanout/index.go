@@ -29,7 +29,8 @@ type lane struct {
 	near    int    // waiting in the last tenth of the horizon, at the last look
 	backlog backlog
 	dead    []ref
-	size    int // references, as counted in Fanout.waiting
+	waiting int // references to what waits, as counted in Fanout.waiting
+	size    int // and to what is dead
 
 	stops    bool // stopAtDead looked: on_dead was stop
 	deadSeen int  // and there were so many dead letters
@@ -47,6 +48,7 @@ type tenant struct {
 	lanes  []*lane
 	bytes  float64        // parked and dead, estimated: what is added exactly leaves as the average
 	count  int            // parked and dead
+	refs   int            // to these, in memory
 	caps   map[uint32]int // set by adaptCap, by lane
 	slowed bool           // it pins a crowded log
 	hosts  int            // that it was the first to name, since the start

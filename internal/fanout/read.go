@@ -139,7 +139,7 @@ func (f *Fanout) offer(now time.Duration, l *lane, t *journal.Trigger, born time
 func (f *Fanout) parkFresh(now time.Duration, l *lane, t *journal.Trigger, v engine.Verdict) {
 	f.ends.parked++
 	tn := l.tenant
-	if tn.bytes >= float64(tn.tier.Backlog) {
+	if f.overQuota(tn) {
 		r := newRef(t.Position, f.clock.ms(now), 0, engine.OverQuota, flagRecorded).in(l.queueOf(t))
 		f.engine.Settle(now, l.id, engine.ToBuried, 1)
 		f.remember(l, 0)
@@ -172,11 +172,14 @@ func (f *Fanout) forget(l *lane, n int) {
 	}
 }
 
-// resize brings the number of references held up to date with the lane's.
+// resize brings the numbers of references held up to date with the lane's.
 func (f *Fanout) resize(l *lane) {
-	size := l.backlog.entries() + len(l.dead) + len(l.staged())
-	f.waiting += size - l.size
-	l.size = size
+	waiting := l.backlog.entries() + len(l.staged())
+	size := waiting + len(l.dead)
+	f.waiting += waiting - l.waiting
+	f.dead += len(l.dead) - (l.size - l.waiting)
+	l.tenant.refs += size - l.size
+	l.waiting, l.size = waiting, size
 }
 
 // state tells the engine what waits on a lane.

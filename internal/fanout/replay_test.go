@@ -48,10 +48,7 @@ func (b *bench) replay(s Selection) ReplayStatus {
 // job waits for a condition on a replay, whose numbers add up at any instant.
 func (b *bench) job(id, what string, holds func(ReplayStatus) bool) ReplayStatus {
 	b.t.Helper()
-	deadline := time.After(30 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	return await(b.t, what, func() (ReplayStatus, bool) {
 		s, err := b.ReplayOf(id)
 		if err != nil {
 			b.t.Fatal(err)
@@ -59,15 +56,8 @@ func (b *bench) job(id, what string, holds func(ReplayStatus) bool) ReplayStatus
 		if s.Count.Taken+s.Left+s.Skipped != s.Selected {
 			b.t.Fatalf("%d selected = %d taken + %d left + %d skipped does not add up", s.Selected, s.Count.Taken, s.Left, s.Skipped)
 		}
-		if holds(s) {
-			return s
-		}
-		select {
-		case <-deadline:
-			b.t.Fatalf("%s never came: %+v", what, s)
-		case <-tick.C:
-		}
-	}
+		return s, holds(s)
+	})
 }
 
 func isDone(s ReplayStatus) bool { return s.State == journal.JobDone }

@@ -39,9 +39,7 @@ func (q *ring) popFront() ref {
 	q.start = (q.start + 1) & (len(q.buf) - 1)
 	q.n--
 	q.first++
-	if q.n == 0 && len(q.buf) > 64 {
-		q.buf, q.start = nil, 0
-	}
+	q.shrink()
 	return r
 }
 
@@ -57,10 +55,28 @@ func (q *ring) grow() {
 	if q.first == 0 {
 		q.first = 1 << 32
 	}
-	if q.n < len(q.buf) {
-		return
+	if q.n == len(q.buf) {
+		q.resize(max(4, 2*q.n))
 	}
-	next := make([]ref, max(4, 2*len(q.buf)))
+}
+
+// shrink gives room back, down to ringKeeps: references of all lanes are bounded together, and each lane may have had
+// most of them at one time.
+func (q *ring) shrink() {
+	size := len(q.buf)
+	for size > ringKeeps && q.n <= size/4 {
+		size /= 2
+	}
+	if size < len(q.buf) {
+		q.resize(size)
+	}
+}
+
+const ringKeeps = 32
+
+// resize gives the queue the room, a power of two.
+func (q *ring) resize(size int) {
+	next := make([]ref, size)
 	for i := range q.n {
 		next[i] = q.at(i)
 	}
@@ -91,6 +107,7 @@ func (q *ring) replace(i, m int, r ref) {
 	q.n -= m - 1
 	q.first += uint64(m - 1)
 	q.buf[(q.start+i)&mask] = r
+	q.shrink()
 }
 
 // reset replaces the content; the numbers given out before name nothing any more.

@@ -123,24 +123,15 @@ func TestUnusableSettingsHoldTheirOwnLane(t *testing.T) {
 	b.post(3, "acme")
 	b.until(fine, "delivery", delivered(3))
 	b.until(bad, "parked", func(s LaneStatus) bool { return s.Counters.Parked == 3 })
-	ledger := func() string {
+	l := await(t, "why, in the ledger,", func() (string, bool) {
 		recs, _, err := b.j.Deliveries(context.Background(), b.index.bySub[bad].id, 0, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprintf("%+v", recs)
-	}
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !strings.Contains(ledger(), "config: headers.X-A") {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("the ledger does not say why: ", ledger())
-		}
-	}
-	if l := ledger(); strings.Contains(l, "SECRET") || len(b.to.requests(url("bad"))) != 0 {
+		l := fmt.Sprintf("%+v", recs)
+		return l, strings.Contains(l, "config: headers.X-A")
+	})
+	if strings.Contains(l, "SECRET") || len(b.to.requests(url("bad"))) != 0 {
 		t.Errorf("sent, or shown: %s", l)
 	}
 	edit(t, b, bad, func(s *journal.Subscription) { s.Requests.Headers = nil })

@@ -129,7 +129,7 @@ func (f *Fanout) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.clock.now()
-	s := Stats{Stats: f.engine.Stats(now), Waiting: f.waiting, Cursor: f.cursor}
+	s := Stats{Stats: f.engine.Stats(now), Waiting: f.waiting, Dead: f.dead, Cursor: f.cursor}
 	f.eachLane(now, func(l *lane, v engine.LaneView) {
 		if l.removed {
 			return

@@ -109,7 +109,7 @@ func (a *appender) prepare(ctx context.Context, t *Trigger) (*posted, error) {
 
 // marker appends a registry change's marker, and returns its position when it is durable.
 func (a *appender) marker(ctx context.Context, m Marker) (Position, error) {
-	r, err := a.post(&posted{ctx: ctx, entry: appendMarker(nil, &m), marker: true})
+	r, err := a.post(&posted{ctx: ctx, entry: encodeMarker(&m), marker: true})
 	return r.Position, err
 }
 
@@ -266,9 +266,11 @@ func (a *appender) flush(ctx context.Context, batch []*posted) {
 	}
 	a.counter++
 	h := header{writer: a.j.writer, counter: a.counter, prev: a.prev, other: a.j.outcomes.acked.Load()}
-	seq, err := a.j.link.publish(ctx, triggersSubject, encodePack(h, entries))
+	data := encodePack(h, entries)
+	seq, err := a.j.link.publish(ctx, triggersSubject, data)
 	switch {
 	case err == nil:
+		a.j.packs.written(ctx, message{seq, time.Now(), data})
 		a.stored(position(seq, len(batch)-1))
 		a.settle(ctx, seq, batch)
 	case errors.Is(err, errRefused):

@@ -119,7 +119,7 @@ func TestReaderWaitsForWhatBecomesDurable(t *testing.T) {
 func TestReaderBeginsInsideAPack(t *testing.T) {
 	j := open(t, testOptions(t.TempDir()))
 	seq := storeRaw(t, j, triggersSubject, encodePack(header{writer: 1, counter: 1}, [][]byte{
-		appendTrigger(nil, trigger(0)), appendMarker(nil, &Marker{"tenant", "acme", 1}), appendTrigger(nil, trigger(2))}))
+		appendTrigger(nil, trigger(0)), encodeMarker(&Marker{"tenant", "acme", 1}), appendTrigger(nil, trigger(2))}))
 	j.durable.raise(seq)
 	for from, want := range []int{3, 2, 1, 0, 0} {
 		r, _ := j.Reader(position(seq, from))
@@ -215,5 +215,25 @@ func TestPartitionsAreAllUsedEvenly(t *testing.T) {
 	}
 	if PartitionOf("acme") != 12 { // on disk: never changes
 		t.Errorf("acme is in partition %d", PartitionOf("acme"))
+	}
+}
+
+// The tail and the readers have what this process wrote without asking the server, which would keep what was read.
+func TestWhatWasWrittenIsNotReadBack(t *testing.T) {
+	j := open(t, testOptions(t.TempDir()))
+	waitReady(t, j)
+	before := j.link.reads.Stats().OutMsgs
+	first := mustAppend(t, j, keyed(0, "k", "body"))
+	for i := range 20 {
+		mustAppend(t, j, trigger(i))
+	}
+	if r := mustAppend(t, j, keyed(0, "k", "body")); !r.Repeat || r.Position != first.Position {
+		t.Errorf("a repeat is answered %+v", r)
+	}
+	if got := readAll(t, j, first.Position); len(got) != 21 {
+		t.Errorf("read %d triggers of 21", len(got))
+	}
+	if n := j.link.reads.Stats().OutMsgs - before; n > 0 {
+		t.Errorf("the server was asked %d times for what this process wrote", n)
 	}
 }

@@ -189,6 +189,15 @@ func (c *packs) absent(ctx context.Context, seq uint64) error {
 	return &Damage{Stream: triggersStream, From: seq, To: seq, What: "message is missing"}
 }
 
+// written keeps a message that was stored just now, for those who follow the log: the server keeps a block of the log
+// in memory for ten seconds after it was last read, and lets go at once of one that nobody read. What cannot be judged
+// now is read as any other.
+func (c *packs) written(ctx context.Context, m message) {
+	if p, err := c.judged(ctx, m); err == nil {
+		c.put(p)
+	}
+}
+
 // put keeps p.
 func (c *packs) put(p *Pack) {
 	c.mu.Lock()

@@ -43,7 +43,7 @@ func newestCheckpoint(ctx context.Context, l *link, e *epochs) (*found, error) {
 func assemble(ctx context.Context, l *link, first uint64) (*found, error) {
 	a := assembly{want: first}
 	for at := first; !a.complete; {
-		ms, err := l.batch(ctx, outcomesStream, at, checkpointsSubject, readBatch, readBytes)
+		ms, err := l.batch(ctx, outcomesStream, at, checkpointsSubject)
 		if err != nil {
 			return nil, err
 		}

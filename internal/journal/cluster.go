@@ -178,8 +178,8 @@ func (l *link) leader(ctx context.Context, stream string, r getRequest) (message
 }
 
 // leaderBatch is batch, answered by the stream's leader.
-func (l *link) leaderBatch(ctx context.Context, stream string, from uint64, subject string, n, maxBytes int) (out []message, err error) {
-	for bytes := 0; len(out) < n && bytes < maxBytes; {
+func (l *link) leaderBatch(ctx context.Context, stream string, from uint64, subject string, n int) (out []message, err error) {
+	for bytes := 0; len(out) < n && bytes < readBytes; {
 		m, ok, err := l.leader(ctx, stream, getRequest{Seq: max(from, 1), NextFor: subject})
 		if err != nil || !ok {
 			return out, err

@@ -261,20 +261,7 @@ func (l *load) count() int {
 func (l *load) further(t *testing.T, n int) {
 	t.Helper()
 	from := l.count()
-	soon(t, "triggers are acknowledged", func() bool { return l.count() >= from+n })
-}
-
-// soon is eventually, as patient as elections need.
-func soon(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
-	defer cancel()
-	for !is() {
-		if ctx.Err() != nil {
-			t.Fatalf("never: %s", what)
-		}
-		pause(ctx, 5*time.Millisecond)
-	}
+	eventually(t, "triggers are acknowledged", func() bool { return l.count() >= from+n })
 }
 
 // end stops the load and makes sure that everything acknowledged is in the log, with its outcome, also for the
@@ -283,7 +270,7 @@ func (l *load) end(t *testing.T, j *Journal) {
 	t.Helper()
 	close(l.stop)
 	l.wg.Wait()
-	soon(t, "all outcomes are durable", func() bool { return j.Flushed(Mark(j.outcomes.total())) })
+	eventually(t, "all outcomes are durable", func() bool { return j.Flushed(Mark(j.outcomes.total())) })
 	o := j.opt
 	closeJournal(t, j)
 	o.Cluster = &Cluster{URLs: o.Cluster.URLs, User: o.Cluster.User, Password: o.Cluster.Password}
@@ -344,10 +331,10 @@ func TestLeaderKilledUnderLoadLosesNothing(t *testing.T) {
 		c.start(n)
 		l.further(t, 100)
 		if *torture { // the one that came back has what it missed
-			soon(t, "the replicas are current", func() bool { return c.current(j) })
+			eventually(t, "the replicas are current", func() bool { return c.current(j) })
 		}
 	}
-	soon(t, "the replicas are current", func() bool { return c.current(j) })
+	eventually(t, "the replicas are current", func() bool { return c.current(j) })
 	l.end(t, j)
 }
 
@@ -377,7 +364,7 @@ func TestQuorumLostAndBack(t *testing.T) {
 	c.kill(0)
 	c.kill(1)
 	// What was on its way may still be answered; then nothing is, and nothing is sent.
-	soon(t, "the journal says so", func() bool { return j.Blocked() != nil && j.Status().Err != nil })
+	eventually(t, "the journal says so", func() bool { return j.Blocked() != nil && j.Status().Err != nil })
 	n := l.count()
 	for range 3 {
 		if _, err := j.Append(t.Context(), trigger(1)); !errors.Is(err, ErrUnavailable) {
@@ -390,7 +377,7 @@ func TestQuorumLostAndBack(t *testing.T) {
 	c.start(0)
 	c.start(1)
 	l.further(t, 100)
-	soon(t, "the journal is well", func() bool { return j.Blocked() == nil && j.Status().Err == nil })
+	eventually(t, "the journal is well", func() bool { return j.Blocked() == nil && j.Status().Err == nil })
 	l.end(t, j)
 }
 
@@ -414,7 +401,7 @@ func TestSecondProcessOnTheClusterIsRefused(t *testing.T) {
 	// One that hangs, and does not know it: the contender waits, takes over, and the older one ends.
 	stalled := make(chan struct{})
 	j.lease.stalled.Store(&stalled)
-	soon(t, "it stops by itself", func() bool { return j.Blocked() != nil })
+	eventually(t, "it stops by itself", func() bool { return j.Blocked() != nil })
 	if _, err := j.Append(t.Context(), trigger(1)); !errors.Is(err, ErrUnavailable) {
 		t.Error(err)
 	}

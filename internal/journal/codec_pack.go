@@ -50,9 +50,8 @@ func appendTrigger(b []byte, t *Trigger) []byte {
 	return appendString(b, t.Payload)
 }
 
-func appendMarker(b []byte, m *Marker) []byte {
-	b = append(b, entryMarker)
-	b = appendString(appendString(b, m.Kind), m.ID)
+func encodeMarker(m *Marker) []byte {
+	b := appendString(appendString([]byte{entryMarker}, m.Kind), m.ID)
 	return binary.AppendUvarint(b, m.Revision)
 }
 

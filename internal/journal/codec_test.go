@@ -57,7 +57,7 @@ func TestPackComesBackAsItWas(t *testing.T) {
 			e := Entry{Position: position(seq, i)}
 			if rapid.IntRange(0, 4).Draw(t, "marker") == 0 {
 				e.Marker = &Marker{Kind: "tenant", ID: rapid.StringN(0, 8, 8).Draw(t, "id"), Revision: rapid.Uint64().Draw(t, "revision")}
-				entries = append(entries, appendMarker(nil, e.Marker))
+				entries = append(entries, encodeMarker(e.Marker))
 			} else {
 				e.Trigger = drawTrigger(t)
 				entries = append(entries, appendTrigger(nil, e.Trigger))
@@ -242,7 +242,7 @@ func samples() map[byte][]byte {
 	part := &checkpointPart{header: h, id: 1, last: true}
 	encodeCheckpoint(cp, 1<<20, func(b []byte, _ bool) error { part.body = b; return nil })
 	return map[byte][]byte{
-		kindPack:       encodePack(header{writer: 9, counter: 1}, [][]byte{appendTrigger(nil, tr), appendMarker(nil, &Marker{"tenant", "acme", 7})}),
+		kindPack:       encodePack(header{writer: 9, counter: 1}, [][]byte{appendTrigger(nil, tr), encodeMarker(&Marker{"tenant", "acme", 7})}),
 		kindRecords:    e.message(h),
 		kindCheckpoint: part.encode(),
 		kindEpoch:      epochRecord{header: h, partitions: 1}.encode(),
@@ -367,7 +367,7 @@ func FuzzDecode(f *testing.F) {
 			var entries [][]byte
 			for _, e := range p.Entries {
 				if e.Marker != nil {
-					entries = append(entries, appendMarker(nil, e.Marker))
+					entries = append(entries, encodeMarker(e.Marker))
 				} else {
 					entries = append(entries, appendTrigger(nil, e.Trigger))
 				}

@@ -30,9 +30,10 @@ func openIntercepted(t *testing.T, o Options, subject string, f func(store func(
 	return open(t, o), on
 }
 
+// eventually waits for what takes a moment; on a cluster, an election.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	for !is() {
 		if ctx.Err() != nil {

@@ -93,7 +93,7 @@ func (e *epochs) assume(f *found) {
 // load reads the epoch records of OUTCOMES behind the sequence after.
 func (e *epochs) load(ctx context.Context, l *link, after uint64) error {
 	for {
-		ms, err := l.batch(ctx, outcomesStream, after+1, epochsSubject, readBatch, readBytes)
+		ms, err := l.batch(ctx, outcomesStream, after+1, epochsSubject)
 		if err != nil || len(ms) == 0 {
 			return err
 		}

@@ -60,30 +60,30 @@ func (l *link) direct(ctx context.Context, stream string, r getRequest) (message
 	return got, err == nil, err
 }
 
-// batch returns up to n messages from the sequence from on, those of one subject when it is not
-// empty; fewer when they have maxBytes together. None is no error.
-func (l *link) batch(ctx context.Context, stream string, from uint64, subject string, n, maxBytes int) ([]message, error) {
+// batch returns up to readBatch messages from the sequence from on, those of one subject when it is not
+// empty; fewer when they have readBytes together. None is no error.
+func (l *link) batch(ctx context.Context, stream string, from uint64, subject string) ([]message, error) {
 	if l.cluster == nil {
-		return l.directBatch(ctx, stream, from, subject, n, maxBytes)
+		return l.directBatch(ctx, stream, from, subject)
 	}
 	if subject == "" {
-		if ms, err := l.directBatch(ctx, stream, from, subject, n, maxBytes); len(ms) > 0 || err != nil {
+		if ms, err := l.directBatch(ctx, stream, from, subject); len(ms) > 0 || err != nil {
 			return ms, err
 		}
-		subject, n = ">", 1
+		return l.leaderBatch(ctx, stream, from, ">", 1)
 	}
-	return l.leaderBatch(ctx, stream, from, subject, n, maxBytes)
+	return l.leaderBatch(ctx, stream, from, subject, readBatch)
 }
 
 // directBatch is batch, answered by whatever replica is asked.
-func (l *link) directBatch(ctx context.Context, stream string, from uint64, subject string, n, maxBytes int) ([]message, error) {
-	r := getRequest{Seq: max(from, 1), NextFor: subject, Batch: n, MaxBytes: maxBytes}
+func (l *link) directBatch(ctx context.Context, stream string, from uint64, subject string) ([]message, error) {
+	r := getRequest{Seq: max(from, 1), NextFor: subject, Batch: readBatch, MaxBytes: readBytes}
 	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
 	}
 	inbox := l.reads.NewInbox()
-	got := make(chan *nats.Msg, n+1) // with the one that says it was all: never full
+	got := make(chan *nats.Msg, readBatch+1) // with the one that says it was all: never full
 	sub, err := l.reads.ChanSubscribe(inbox, got)
 	if err != nil {
 		return nil, unanswered(stream, err)
@@ -122,7 +122,7 @@ func (l *link) collect(ctx context.Context, stream string, answers <-chan *nats.
 // is what visit finds, with its place.
 func (l *link) each(ctx context.Context, stream string, from, to uint64, visit func(message) error) error {
 	for from <= to {
-		ms, err := l.batch(ctx, stream, from, "", readBatch, readBytes)
+		ms, err := l.batch(ctx, stream, from, "")
 		if err != nil {
 			return err
 		}

@@ -125,7 +125,7 @@ func (t *tail) advance(ctx context.Context, to uint64) error {
 			t.pass(p)
 			continue
 		}
-		ms, err := t.j.link.batch(ctx, triggersStream, t.at+1, "", readBatch, readBytes)
+		ms, err := t.j.link.batch(ctx, triggersStream, t.at+1, "")
 		if err != nil {
 			return err
 		}

@@ -210,7 +210,7 @@ func (l *link) close() {
 
 // markClean notes a clean stop, and wasClean reports and forgets it.
 func (l *link) markClean() {
-	if err := writeDurable(filepath.Join(l.dir, cleanFile), nil, 0o600); err != nil {
+	if err := writeDurable(filepath.Join(l.dir, cleanFile), nil); err != nil {
 		l.log.Warn("journal: the next start reads everything", "error", err)
 	}
 }

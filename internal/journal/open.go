@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,7 +36,8 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 	}
 	j := &Journal{opt: o, log: o.Logger, writer: randomWriter(), unlock: unlock, epochs: &epochs{}, durable: &watermark{}}
 	if err := j.open(ctx); err != nil {
-		return nil, errors.Join(err, j.shutdown())
+		j.shutdown()
+		return nil, err
 	}
 	return j, nil
 }
@@ -214,11 +214,12 @@ func (j *Journal) end(ctx context.Context) error {
 	case <-j.append.ended:
 	case <-ctx.Done():
 	}
-	return errors.Join(err, j.shutdown())
+	j.shutdown()
+	return err
 }
 
 // shutdown ends the goroutines, the server and the lock, as far as they have been started.
-func (j *Journal) shutdown() error {
+func (j *Journal) shutdown() {
 	if j.tasks.cancel != nil {
 		j.tasks.cancel()
 		j.tasks.wg.Wait()
@@ -231,5 +232,4 @@ func (j *Journal) shutdown() error {
 		j.link.close()
 	}
 	j.unlock()
-	return nil
 }

@@ -69,7 +69,7 @@ func (r *Reader) read(ctx context.Context) (*Pack, error) {
 	}
 	if len(r.ahead) == 0 {
 		var err error
-		if r.ahead, err = r.j.link.batch(ctx, triggersStream, r.next, "", readBatch, readBytes); err != nil {
+		if r.ahead, err = r.j.link.batch(ctx, triggersStream, r.next, ""); err != nil {
 			return nil, err
 		}
 	}

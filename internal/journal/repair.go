@@ -216,14 +216,14 @@ func (m *mender) salvage(stream, dir string) *salvage {
 
 // state recovers the state from what is left, ends what is lost, and writes a checkpoint, as a process of its
 // own.
-func (m *mender) state(ctx context.Context) (err error) {
+func (m *mender) state(ctx context.Context) error {
 	o, err := Options{Dir: m.work, Logger: m.o.Logger, MaxBytes: 1 << 50}.withDefaults()
 	if err != nil {
 		return err
 	}
 	j := &Journal{opt: o, log: o.Logger, writer: randomWriter(), unlock: func() {}, epochs: &epochs{}, durable: &watermark{}}
 	j.tasks.ctx, j.tasks.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	defer func() { err = errors.Join(err, j.shutdown()) }()
+	defer j.shutdown()
 	if j.link, err = openLink(o); err != nil {
 		return err
 	}

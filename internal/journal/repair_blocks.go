@@ -130,7 +130,7 @@ func (s *salvage) run() error {
 		if bytes.Equal(kept, data) {
 			continue
 		}
-		if err := writeDurable(f, kept, 0o600); err != nil {
+		if err := writeDurable(f, kept); err != nil {
 			return err
 		}
 	}
@@ -272,12 +272,12 @@ func (s *salvage) extend(to uint64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeDurable(file, kept, 0o600), s.forget())
+	return errors.Join(writeDurable(file, kept), s.forget())
 }
 
 // padPack stands in TRIGGERS in the place of a lost pack: one marker that means nothing.
 func padPack(seq uint64, _ *blockRecord) (string, []byte) {
-	return triggersSubject, encodePack(header{counter: seq, prev: seq - 1}, [][]byte{appendMarker(nil, &Marker{Kind: padMarker})})
+	return triggersSubject, encodePack(header{counter: seq, prev: seq - 1}, [][]byte{encodeMarker(&Marker{Kind: padMarker})})
 }
 
 // padOutcomes returns what stands in OUTCOMES in the place of a lost message: no records, or, where the

@@ -139,16 +139,16 @@ func loadSecretKey(dir string) ([]byte, error) {
 func makeSecretKey(dir string) ([]byte, error) {
 	key := randomBytes(secretKeyBytes)
 	text := base64.StdEncoding.EncodeToString(key) + "\n"
-	if err := writeDurable(filepath.Join(dir, secretKeyFile), []byte(text), 0o600); err != nil {
+	if err := writeDurable(filepath.Join(dir, secretKeyFile), []byte(text)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSecretKey, err)
 	}
 	return key, nil
 }
 
-// writeDurable replaces the file at path: after a crash it holds the old bytes or the new ones.
-func writeDurable(path string, data []byte, mode os.FileMode) error {
+// writeDurable replaces the file at path: after a crash it holds the old bytes or the new ones. Its owner alone may read it.
+func writeDurable(path string, data []byte) error {
 	tmp := path + ".new"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,8 @@ var (
 	usedDesc     = desc("slots_used", "Requests in flight.")
 	lanesDesc    = desc("lanes", "Subscriptions.")
 	saturDesc    = desc("lanes_saturated", "Lanes above 80 % of their cap for 30 s.")
-	waitingDesc  = desc("waiting_references", "Waiting and dead deliveries held in memory by reference.")
+	waitingDesc  = desc("waiting_references", "References in memory to what waits.")
+	deadRefsDesc = desc("dead_references", "References in memory to what is dead.")
 	eligibleDesc = desc("oldest_eligible_seconds", "Age of the oldest delivery that waits for nothing but its turn.")
 	cursorDesc   = desc("cursor_position", "The first position of the log that is not decided yet.")
 
@@ -113,6 +114,7 @@ func (c *collector) platform(emit, count emitter) {
 	emit(disabledDesc, float64(st.Disabled))
 	emit(saturDesc, float64(c.watcher.saturated.count()))
 	emit(waitingDesc, float64(st.Waiting))
+	emit(deadRefsDesc, float64(st.Dead))
 	emit(nearDesc, float64(st.Near))
 	emit(eligibleDesc, max(st.OldestEligible, c.watcher.lag()).Seconds())
 	emit(cursorDesc, float64(st.Cursor))

@@ -92,7 +92,7 @@ func TestMetricsSayWhatHappened(t *testing.T) {
 			t.Errorf("%s is %q", positive, v)
 		}
 	}
-	for _, there := range []string{"journal_unflushed", `journal_reads_total{stream="triggers"}`, `journal_reads_total{stream="held"}`, "journal_unflushed_seconds", "journal_floor_position", "idempotency_window_seconds", "cursor_position", "journal_lag_seconds", "horizon_near", "lanes_disabled", "waiting_references"} {
+	for _, there := range []string{"journal_unflushed", `journal_reads_total{stream="triggers"}`, `journal_reads_total{stream="held"}`, "journal_unflushed_seconds", "journal_floor_position", "idempotency_window_seconds", "cursor_position", "journal_lag_seconds", "horizon_near", "lanes_disabled", "waiting_references", "dead_references"} {
 		value(t, text, "fairlane_"+there)
 	}
 	if !strings.Contains(text, "fairlane_denials_total{reason=") {

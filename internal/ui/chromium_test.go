@@ -341,7 +341,8 @@ func TestLinkInChromium(t *testing.T) {
 	c.quiet("what is not the link's")
 }
 
-// The overview's figures move by themselves; the list of lanes sorts and searches; all of it by keyboard.
+// The overview's figures move by themselves; the list of lanes sorts and searches; all of it by keyboard. The focus
+// stays where it is while figures move around it, and a service that is gone is said to be.
 func TestFiguresMove(t *testing.T) {
 	s := start(t, nil)
 	c := s.chromium()
@@ -373,7 +374,20 @@ func TestFiguresMove(t *testing.T) {
 	c.wait(`document.activeElement.className === "skip"`)
 	c.run(chromedp.KeyEvent("\r"))
 	c.wait(`document.activeElement.id === "main"`)
+
+	c.run(chromedp.Evaluate[chromedp.Void](`focused = document.querySelector("tbody a"); focused.focus(); said = document.getElementById("liveness").textContent`))
+	until(t, "a part that changed", func() bool {
+		s.post("noisy", 1, "x")
+		return value[bool](c, `document.getElementById("liveness").textContent !== said`)
+	})
+	if !value[bool](c, `document.activeElement === focused`) {
+		t.Error("a part that changed took the focus away")
+	}
 	c.quiet("lanes")
+	if err := s.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.wait(`document.getElementById("liveness").textContent.startsWith("Connecting again")`)
 }
 
 // A dead letter is looked at, counted and replayed by clicks, and its endpoint gets it.

@@ -44,6 +44,10 @@ func (f filter) Query() string {
 	return q.Encode()
 }
 
+// List is the address of the list that it selects. A template that has the filter behind a question mark of its own
+// would escape it once more.
+func (f filter) List() string { return "/dead?" + f.Query() }
+
 // Aimed reports whether it is narrow enough to act on.
 func (f filter) Aimed() bool { return f.Tenant != "" || f.Subscription != "" }
 
@@ -186,7 +190,7 @@ func (u *UI) purgeDead(v *visit) (string, error) {
 	if _, err := u.purge(v, f, false); err != nil {
 		return "", err
 	}
-	return "/dead?" + f.Query(), nil
+	return f.List(), nil
 }
 
 func (u *UI) deleteDead(v *visit) (string, error) {

@@ -12,6 +12,7 @@ import (
 // sheet's.
 type picture struct {
 	About string // for those who do not see it
+	Unit  string // of what is upright
 	Lines []line
 	Bars  []bar
 	Ticks []tick
@@ -38,7 +39,7 @@ type tick struct {
 
 const (
 	pictureWidth, pictureHeight = 640, 220
-	left, right, top, bottom    = 48, 12, 16, 34
+	left, right, top, bottom    = 64, 12, 30, 34
 )
 
 // frame maps figures into a picture.
@@ -68,6 +69,18 @@ func (f frame) below(v float64, text string) tick {
 	return tick{X: at(f.x(v)), Y: at(pictureHeight - bottom + 18), Text: text}
 }
 
+// over are the ticks of a time with the burst in it: of those that would touch the burst's there is none.
+func (f frame) over(whole, burst float64) []tick {
+	ticks := []tick{f.below(burst, "burst")}
+	if burst > whole/8 {
+		ticks = append(ticks, f.below(0, "0 s"))
+	}
+	if burst < whole*7/8 {
+		ticks = append(ticks, f.below(whole*0.96, brief(time.Duration(whole*1e9))))
+	}
+	return ticks
+}
+
 // steps is how finely the level is drawn.
 const steps = 160
 
@@ -80,7 +93,7 @@ func drawLevel(in plan.BucketInput, r plan.BucketResult) *picture {
 	levels := func(from, level, offered float64) (points [][2]float64) {
 		points = append(points, [2]float64{from, level})
 		for i := 1; i <= steps; i++ {
-			level = stepped(level, in, (whole-from)/steps, offered*(whole-from)/steps)
+			level = min(max(level+(in.Rate-offered)*(whole-from)/steps, 0), in.Capacity)
 			points = append(points, [2]float64{from + (whole-from)*float64(i)/steps, level})
 		}
 		return points
@@ -92,26 +105,11 @@ func drawLevel(in plan.BucketInput, r plan.BucketResult) *picture {
 	return &picture{
 		About: "Tokens in the bucket over time: from empty, refilled while idle, taken by the burst, refilled again; and from full, under the steady offer",
 		Lines: []line{f.line("level", burst), f.line("steady", levels(0, in.Capacity, in.Offered))},
-		Ticks: []tick{f.upTo(in.Capacity), f.upTo(in.Capacity / 2), f.upTo(0), f.below(0, "0 s"), f.below(idle, "burst"), f.below(whole*0.96, brief(time.Duration(whole*1e9)))},
+		Unit:  "tokens",
+		Ticks: append(f.over(whole, idle), f.upTo(in.Capacity), f.upTo(in.Capacity/2), f.upTo(0)),
 		Marks: []tick{{X: at(f.x(idle)), Y: at(top)}},
 		Keys:  []key{{"level", "empty, idle, then the burst"}, {"steady", "full, then the steady offer"}},
 	}
-}
-
-// stepped is a level after some time and what was offered in it: what it cannot pay is denied.
-func stepped(level float64, in plan.BucketInput, seconds, offered float64) float64 {
-	s := plan.Step{Tokens: level, Capacity: in.Capacity, Refill: in.Rate, Elapsed: seconds, Cost: offered}
-	if offered <= 0 {
-		return min(in.Capacity, level+in.Rate*seconds)
-	}
-	got, err := plan.TakeStep(s)
-	switch {
-	case err != nil:
-		return level
-	case got.Allowed:
-		return got.Tokens
-	}
-	return 0
 }
 
 // drawEdge draws what each rule lets through before and after the boundary.
@@ -122,7 +120,7 @@ func drawEdge(r plan.WindowResult) *picture {
 	}
 	f := frame{float64(len(r.Rules)), most * 1.1}
 	p := &picture{About: fmt.Sprintf("Requests let through within %s around the boundary, by rule, before it and after it; the limit is %d", brief(time.Duration(r.GapMS*1e6)), r.Limit)}
-	p.Keys = []key{{"before", "before the boundary"}, {"after", "after it"}}
+	p.Unit, p.Keys = "requests let through", []key{{"before", "before the boundary"}, {"after", "after it"}}
 	p.Ticks = append(p.Ticks, f.upTo(float64(r.Limit)), f.upTo(0))
 	if most > float64(r.Limit) {
 		p.Ticks = append(p.Ticks, f.upTo(most))
@@ -150,10 +148,10 @@ func drawShares(r plan.SharesResult) *picture {
 		most = max(most, t.Want)
 	}
 	f := frame{float64(len(r.Tenants)), most * 1.1}
-	p := &picture{About: "What each tenant gets of the capacity, and what it wants beyond that", Keys: []key{{"before", "gets"}, {"after", "wants beyond that"}}}
+	p := &picture{About: "What each tenant gets of the capacity, and what it wants beyond that", Unit: "share, in the unit of the capacity", Keys: []key{{"before", "gets"}, {"after", "wants beyond that"}}}
 	p.Ticks = append(p.Ticks, f.upTo(most), f.upTo(0))
 	for i, t := range r.Tenants {
-		p.stack(f, i, t.Name, t.Share, t.Want, decimal(t.Share))
+		p.stack(f, i, t.Name, t.Share, t.Want, decimal(t.Share)+" of "+decimal(t.Want))
 	}
 	return p
 }

@@ -40,9 +40,9 @@ type column struct {
 }
 
 var columns = []column{
-	{Name: "subscription", Title: "Subscription", text: func(l *fanout.LaneStatus) string { return l.Subscription }},
-	{Name: "tenant", Title: "Tenant", text: func(l *fanout.LaneStatus) string { return l.TenantID }},
 	{Name: "attention", Title: "State", value: func(l *fanout.LaneStatus) float64 { n, _ := need(l); return float64(n) }},
+	{Name: "tenant", Title: "Tenant", text: func(l *fanout.LaneStatus) string { return l.TenantID }},
+	{Name: "subscription", Title: "Subscription", text: func(l *fanout.LaneStatus) string { return l.Subscription }},
 	{Name: "offered", Title: "Offered/s", Number: true, value: func(l *fanout.LaneStatus) float64 { return l.Offered }},
 	{Name: "delivered", Title: "Delivered", Number: true, value: func(l *fanout.LaneStatus) float64 { return float64(l.Counters.Delivered) }},
 	{Name: "flight", Title: "In flight", Number: true, value: func(l *fanout.LaneStatus) float64 { return float64(l.Counters.InFlight) }},

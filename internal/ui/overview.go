@@ -2,6 +2,7 @@ package ui
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/fairlane-dev/fairlane/engine"
@@ -21,28 +22,37 @@ type overview struct {
 	Attention []laneRow
 	More      int // lanes that need attention and are not listed
 	Reasons   []counted
+	Tenants   int
+	Quiet     int // tenants with nothing parked
 }
 
-// counted is a reason and how many lanes it holds back.
+// counted is a reason, what it holds back, and of whom.
 type counted struct {
-	Reason string
-	Lanes  int
-	Parked uint64
+	Reason  string
+	Parked  uint64
+	Tenants []string // those with the most, the most first
+	More    int      // tenants that are not listed
 }
 
-const listed = 12
+const (
+	listed = 12
+	named  = 3 // tenants of a reason
+)
 
 func (u *UI) first(v *visit) (*view, error) {
 	if !v.who.Admin() {
 		return u.ownView(v, v.who.Tenant)
 	}
 	s := u.now()
-	o := overview{Stats: s.stats, Account: s.stats.Counters, Reserve: percent(s.stats.Reserve, 1), Used: percent(float64(s.stats.InFlight), float64(s.stats.Slots))}
+	o := overview{Stats: s.stats, Account: s.stats.Counters, Tenants: len(s.tenants), Reserve: percent(s.stats.Reserve, 1), Used: percent(float64(s.stats.InFlight), float64(s.stats.Slots))}
 	o.Balanced = o.Account.Balanced()
 	o.Gap = int64(o.Account.Offered) - int64(o.Account.Delivered+o.Account.Parked+o.Account.Dead+o.Account.InFlight+o.Account.Cancelled+o.Account.Dropped)
 	for i := range s.tenants {
 		t := &s.tenants[i]
 		o.Balanced = o.Balanced && t.Counters.Balanced()
+		if t.Counters.Parked == 0 {
+			o.Quiet++
+		}
 		if t.Short {
 			o.Short = append(o.Short, *t)
 		}
@@ -66,24 +76,28 @@ func (o *overview) attention(x *laneIndex) {
 	o.More = needy - len(o.Attention)
 }
 
-// holdingBack counts what holds lanes back.
+// holdingBack counts what holds lanes back, the reason with the most parked first.
 func holdingBack(lanes []fanout.LaneStatus) (all []counted) {
-	byReason := map[engine.Reason]*counted{}
+	byReason := map[engine.Reason]map[string]uint64{}
 	for i := range lanes {
 		l := &lanes[i]
 		if l.Counters.Parked == 0 || l.Blocked == engine.None {
 			continue
 		}
-		c := byReason[l.Blocked]
-		if c == nil {
-			c = &counted{Reason: l.Blocked.String()}
-			byReason[l.Blocked] = c
+		if byReason[l.Blocked] == nil {
+			byReason[l.Blocked] = map[string]uint64{}
 		}
-		c.Lanes++
-		c.Parked += l.Counters.Parked
+		byReason[l.Blocked][l.TenantID] += l.Counters.Parked
 	}
-	for _, c := range byReason {
-		all = append(all, *c)
+	for reason, parked := range byReason {
+		c := counted{Reason: reason.String(), Tenants: slices.Collect(maps.Keys(parked))}
+		for _, n := range parked {
+			c.Parked += n
+		}
+		slices.SortFunc(c.Tenants, func(a, b string) int { return cmp.Or(cmp.Compare(parked[b], parked[a]), cmp.Compare(a, b)) })
+		c.More = max(0, len(c.Tenants)-named)
+		c.Tenants = c.Tenants[:min(named, len(c.Tenants))]
+		all = append(all, c)
 	}
 	slices.SortFunc(all, func(a, b counted) int {
 		return cmp.Or(cmp.Compare(b.Parked, a.Parked), cmp.Compare(a.Reason, b.Reason))

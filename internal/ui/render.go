@@ -153,6 +153,7 @@ var functions = template.FuncMap{
 	"ms":       func(ms float64) string { return brief(time.Duration(ms * float64(time.Millisecond))) },
 	"dur":      brief,
 	"due":      due,
+	"again":    again,
 	"answer":   answerOf,
 	"time":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 	"iso":      func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
@@ -242,25 +243,27 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %s", v, []string{"KiB", "MiB", "GiB", "TiB", "PiB"}[i])
 }
 
-// brief writes a duration with two figures.
+// brief writes a duration with two figures or three, rounded.
 func brief(d time.Duration) string {
 	switch {
 	case d <= 0:
 		return "0 s"
 	case d < time.Millisecond:
 		return fmt.Sprintf("%.2f ms", d.Seconds()*1000)
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.1f ms", d.Seconds()*1000)
 	case d < time.Second:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
+		return fmt.Sprintf("%.0f ms", d.Seconds()*1000)
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	case d < 2*time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
+		return fmt.Sprintf("%.0f s", d.Seconds())
 	case d < 2*time.Hour:
-		return fmt.Sprintf("%d min", int(d.Minutes()))
+		return fmt.Sprintf("%.0f min", d.Minutes())
 	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h", int(d.Hours()))
+		return fmt.Sprintf("%.0f h", d.Hours())
 	}
-	return fmt.Sprintf("%d days", int(d.Hours()/24))
+	return fmt.Sprintf("%.0f days", d.Hours()/24)
 }
 
 // due says when something comes that has an instant of its own.
@@ -269,6 +272,14 @@ func due(t time.Time) string {
 		return "again in " + brief(d)
 	}
 	return "due now"
+}
+
+// again says when something comes that has an instant of its own, unless that has passed.
+func again(t *time.Time) string {
+	if t == nil || time.Until(*t) <= 0 {
+		return ""
+	}
+	return due(*t)
 }
 
 // answerOf is a record's detail without the word that its status says already.

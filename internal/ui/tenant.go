@@ -2,6 +2,7 @@ package ui
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/client"
@@ -17,8 +18,12 @@ type tenantView struct {
 	Lanes  []ownLane
 	Next   string // of the lanes
 	Dead   client.Page[client.DeadLetter]
-	Link   string // a signed one, just made
-	Until  time.Time
+
+	Link     string // a signed one, just made
+	Until    time.Time
+	Life     string // as it was asked for
+	Lives    []life
+	LinkActs bool
 
 	Revoked bool // its links, just now
 }
@@ -77,8 +82,13 @@ func (u *UI) ownLane(l *client.Lane) ownLane {
 	return o
 }
 
-// lives are the choices of how long a link is good.
-var lives = map[string]time.Duration{"1h": time.Hour, "1d": 24 * time.Hour, "7d": 7 * 24 * time.Hour, "90d": maxLinkLife}
+// life is a choice of how long a link is good.
+type life struct {
+	Name, Words string
+	last        time.Duration
+}
+
+var lives = []life{{"1h", "an hour", time.Hour}, {"1d", "a day", 24 * time.Hour}, {"7d", "a week", 7 * 24 * time.Hour}, {"90d", "90 days", maxLinkLife}}
 
 // showLink makes a signed link. That changes nothing, so it is a question and not an act.
 func (u *UI) showLink(v *visit) (*view, error) {
@@ -88,10 +98,10 @@ func (u *UI) showLink(v *visit) (*view, error) {
 		return nil, err
 	}
 	q := v.URL.Query()
-	p.Revoked = q.Has("revoked")
-	if life, ok := lives[q.Get("life")]; ok {
-		p.Until = time.Now().Add(life).Truncate(time.Second)
-		p.Link = "/ui/t/" + u.newLink(tenant, q.Get("may") == "act", p.Until) + "/"
+	p.Revoked, p.Lives, p.Life, p.LinkActs = q.Has("revoked"), lives, q.Get("life"), q.Get("may") == "act"
+	if i := slices.IndexFunc(lives, func(l life) bool { return l.Name == p.Life }); i >= 0 {
+		p.Until = time.Now().Add(lives[i].last).Truncate(time.Second)
+		p.Link = "/ui/t/" + u.newLink(tenant, p.LinkActs, p.Until) + "/"
 	}
 	return &view{page: "link", Title: "Link for " + tenant, Nav: "lanes", Data: p}, nil
 }

@@ -14,6 +14,7 @@ type triggerView struct {
 	ID         string // as it was asked for
 	Found      *client.Completion
 	States     []stateCount
+	Dead       int
 	Rows       []triggerRow
 	Prev, Next int // pages; 0 is none
 }
@@ -75,6 +76,7 @@ func (p *triggerView) count() {
 	for _, d := range p.Found.Deliveries {
 		by[d.State]++
 	}
+	p.Dead = by["dead"]
 	for state, n := range by {
 		p.States = append(p.States, stateCount{state, n})
 	}

@@ -63,7 +63,7 @@ func span(n float64, unit time.Duration) time.Duration {
 var calculators = []calculator{
 	{"bucket", "Token bucket", "What a contract of a rate and a burst does with a burst after a quiet time, and with a steady offer.", []field{
 		{"refill", "Refill", "tokens a second", "120"}, {"capacity", "Capacity", "tokens", "240"}, {"burst", "Instant burst", "requests", "300"},
-		{"idle", "Idle before it, from empty", "seconds", "1"}, {"offered", "Offered steadily", "requests a second", "200"}, {"for", "for", "seconds", "60"},
+		{"idle", "Idle before it, from empty", "seconds", "1"}, {"offered", "Offered steadily", "requests a second", "200"}, {"for", "Offered for", "seconds", "60"},
 	}, bucket},
 	{"window", "Edge of a window", "What a limit per window lets through around a boundary of the clock, by four rules.", []field{
 		{"limit", "Limit", "requests", "120"}, {"width", "Window", "seconds", "60"}, {"gap", "Time around the boundary", "milliseconds", "200"},
@@ -73,15 +73,15 @@ var calculators = []calculator{
 		{"timeout", "Timeout", "seconds", "10"}, {"slots", "Slots of the platform", "", "1200"},
 	}, capOf},
 	{"retries", "Retries", "What retries add to the load of an endpoint that fails, with and without the budget.", []field{
-		{"rate", "Rate", "a second", "200"}, {"failing", "Share that fails", "0 to 1", "1"}, {"attempts", "Attempts at most", "", "4"}, {"for", "for", "seconds", "60"},
+		{"rate", "Rate", "a second", "200"}, {"failing", "Share that fails", "0 to 1", "1"}, {"attempts", "Attempts at most", "", "4"}, {"for", "It fails for", "seconds", "60"},
 	}, retries},
 	{"fanout", "Fan-out", "How long a trigger takes until all of its deliveries are done.", []field{
 		{"n", "Subscriptions", "", "40"}, {"median", "Median of one", "milliseconds", "8"}, {"tail", "p99.9 of one", "milliseconds", "400"},
 	}, fanOut},
 	{"shares", "Shares", "Who gets what when there is not enough, by weighted max-min fairness. Capacity and wants are in one unit, whichever it is.", []field{
 		{"capacity", "Capacity", "", "1200"},
-		{"want0", "A wants", "", "5000"}, {"weight0", "and has the weight", "", "1"}, {"want1", "B wants", "", "100"}, {"weight1", "and has the weight", "", "1"},
-		{"want2", "C wants", "", "900"}, {"weight2", "and has the weight", "", "3"}, {"want3", "D wants", "", "0"}, {"weight3", "and has the weight", "", "1"},
+		{"want0", "A wants", "", "5000"}, {"weight0", "A's weight", "", "1"}, {"want1", "B wants", "", "100"}, {"weight1", "B's weight", "", "1"},
+		{"want2", "C wants", "", "900"}, {"weight2", "C's weight", "", "3"}, {"want3", "D wants", "", "0"}, {"weight3", "D's weight", "", "1"},
 	}, shares},
 	{"fleet", "One machine", "What one machine needs for a load.", []field{
 		{"subscriptions", "Subscriptions", "", "50000"}, {"tenants", "Tenants", "", "5000"}, {"triggers", "Triggers", "a second", "500"},
@@ -169,24 +169,24 @@ func capOf(v values) (answered, error) {
 	r, err := plan.Cap(plan.CapInput{Rate: v["rate"], P99: v.millis("p99"), Headroom: v["headroom"], Timeout: v.seconds("timeout"), Slots: v["slots"]})
 	return answered{Rows: []figure{
 		{"In flight, by Little's law", decimal(r.InFlight)}, {"Cap", decimal(r.Cap)},
-		{"Slots held by a hanging endpoint, without a cap", decimal(r.HangsWithout) + " (" + decimal(100*r.ShareWithout) + " %)"},
-		{"and with it", decimal(r.HangsWith) + " (" + decimal(100*r.ShareWith) + " %)"},
+		{"Slots that a hanging endpoint holds, without a cap", decimal(r.HangsWithout) + " (" + decimal(100*r.ShareWithout) + " %)"},
+		{"Slots that it holds, with the cap", decimal(r.HangsWith) + " (" + decimal(100*r.ShareWith) + " %)"},
 	}}, err
 }
 
 func retries(v values) (answered, error) {
 	r, err := plan.Retries(plan.RetriesInput{Rate: v["rate"], Failing: v["failing"], Attempts: int(min(max(v["attempts"], -1), 1e6)), For: v.seconds("for")})
 	return answered{Rows: []figure{
-		{"Attempts a request, without the budget", decimal(r.Without)}, {"with it", decimal(r.With)}, {"times lower", decimal(r.Lower)},
-		{"Attempts a second, without", decimal(r.PerSecond)}, {"with it", decimal(r.Limited)},
+		{"Attempts a request, without the budget", decimal(r.Without)}, {"Attempts a request, with it", decimal(r.With)}, {"Times lower", decimal(r.Lower)},
+		{"Attempts a second, without the budget", decimal(r.PerSecond)}, {"Attempts a second, with it", decimal(r.Limited)},
 	}}, err
 }
 
 func fanOut(v values) (answered, error) {
 	r, err := plan.FanOut(plan.FanOutInput{N: int(min(max(v["n"], -1), 1e9)), Median: v.millis("median"), Tail: v.millis("tail")})
 	return answered{Rows: []figure{
-		{"One delivery, median", decimal(r.SingleP50) + " ms"}, {"one delivery, p99", decimal(r.SingleP99) + " ms"},
-		{"All of them, median", decimal(r.CompletionP50) + " ms"}, {"all of them, p99", decimal(r.CompletionP99) + " ms"},
+		{"One delivery, median", decimal(r.SingleP50) + " ms"}, {"One delivery, p99", decimal(r.SingleP99) + " ms"},
+		{"All of them, median", decimal(r.CompletionP50) + " ms"}, {"All of them, p99", decimal(r.CompletionP99) + " ms"},
 	}}, err
 }
 

@@ -253,50 +253,28 @@ func newGroup(name string) Group {
 	}
 }
 
-func (s *Scenario) groupsField() field {
-	f := field{name: "groups", about: "kind delivery: the tenants, by names of your choice", sample: func() []field { g := newGroup(""); return g.fields() }, under: ".NAME"}
-	f.each = func(r *reader, n ast.Node, at string) {
-		named(r, n, at, 20, func(key string, kv *ast.MappingValueNode, at string) {
-			g := newGroup(key)
-			r.mapping(kv.Value, at, g.fields())
-			s.groups = append(s.groups, g)
-		})
-	}
-	return f
+func newWaiters(name string) Waiters {
+	return Waiters{Name: name, Share: 1, Count: 1, Work: 20 * time.Millisecond}
 }
 
-func (s *Scenario) tenantsField() field {
-	f := field{name: "tenants", about: "kind slots: the waiters, by names of your choice", sample: new(Waiters).fields, under: ".NAME"}
-	f.each = func(r *reader, n ast.Node, at string) {
-		named(r, n, at, 1000, func(key string, kv *ast.MappingValueNode, at string) {
-			w := Waiters{Name: key, Share: 1, Count: 1, Work: 20 * time.Millisecond}
-			r.mapping(kv.Value, at, w.fields())
-			s.tenants = append(s.tenants, w)
-		})
-	}
-	return f
+func newPolicy(name string) Policy {
+	return Policy{Name: name, Order: "fair", Algorithm: "bucket", Parts: 10, Replicas: "shared", Clock: "monotonic", Mode: "work-conserving",
+		Completion: "all", ShareBy: "tenant", groups: overlay{name: name, path: join("policies", name)}}
 }
 
-func (s *Scenario) policiesField() field {
-	f := field{name: "policies", about: "the rows, by names of your choice", sample: new(Policy).fields, under: ".NAME"}
-	f.each = func(r *reader, n ast.Node, at string) {
-		named(r, n, at, 20, func(key string, kv *ast.MappingValueNode, at string) {
-			p := Policy{Name: key, Order: "fair", Algorithm: "bucket", Parts: 10, Replicas: "shared", Clock: "monotonic", Mode: "work-conserving", Completion: "all", ShareBy: "tenant"}
-			p.groups = overlay{name: key, path: at}
-			r.mapping(kv.Value, at, p.fields())
-			s.policies = append(s.policies, p)
-		})
-	}
-	return f
-}
+func newTable(name string) overlay { return overlay{name: name, path: join("tables", name)} }
 
-func (s *Scenario) tablesField() field {
-	f := field{name: "tables", about: "variants of the population, by names of your choice: every policy is run with each", sample: new(overlay).fields, under: ".NAME"}
+// collection is a mapping of up to most names of the file's choice; fresh is one of which the file says nothing more.
+func collection[T any, P interface {
+	*T
+	fields() []field
+}](name, about string, most int, to *[]T, fresh func(name string) T) field {
+	f := field{name: name, about: about, sample: P(new(T)).fields, under: ".NAME"}
 	f.each = func(r *reader, n ast.Node, at string) {
-		named(r, n, at, 10, func(key string, kv *ast.MappingValueNode, at string) {
-			t := overlay{name: key, path: at}
-			r.mapping(kv.Value, at, t.fields())
-			s.tables = append(s.tables, t)
+		named(r, n, at, most, func(key string, kv *ast.MappingValueNode, at string) {
+			x := fresh(key)
+			r.mapping(kv.Value, at, P(&x).fields())
+			*to = append(*to, x)
 		})
 	}
 	return f
@@ -309,14 +287,6 @@ func (o *overlay) fields() []field {
 		later("limiter", "what changes in the limiter's part", &o.limiter),
 		later("completion", "what changes in the fan-out", &o.completion),
 	}
-}
-
-func (p *Policy) allField() field {
-	return later("all", "what it changes in every group: fields of a group", &p.groups.all)
-}
-
-func (p *Policy) groupsField() field {
-	return later("groups", "what it changes in the named groups", &p.groups.groups)
 }
 
 // later keeps a node to be read onto copies.

@@ -29,30 +29,22 @@ func (s *Scenario) fields() []field {
 		words("columns", "figures that the table shows; --json has all", &s.Columns),
 		{name: "pictures", about: "list of charts that --plot draws", each: s.readPictures, sample: new(Picture).fields, under: "[]"},
 		s.literatureField(),
-		s.platform.slotsField(),
+		whole("slots", "requests in flight at once, of all tenants", 1, 1_000_000, &s.platform.Slots),
 		duration("duration", "arrivals end", time.Millisecond, longest, &s.platform.Duration),
 		duration("drain", "and what waits may go on for so long", 0, longest, &s.platform.Drain),
 		section("measure", "figures count what was first offered in this span; by default all", s.platform.measureFields),
 		duration("series", "bin of the pictures' series; peaks are over these", time.Millisecond, 24*time.Hour, &s.platform.Series),
-		s.platform.hostLimitField(),
-		s.groupsField(),
+		whole("host_limit", "requests in flight to one endpoint's host; 0 is none, each lane has a host of its own", 0, 1_000_000, &s.platform.HostLimit),
+		collection("groups", "kind delivery: the tenants, by names of your choice", 20, &s.groups, newGroup),
 		section("limiter", "kind limiter: requests and their limit", s.limiter.fields),
-		s.tenantsField(),
+		collection("tenants", "kind slots: the waiters, by names of your choice", 1000, &s.tenants, newWaiters),
 		section("completion", "kind completion: the fan-out", s.completion.fields),
-		s.tablesField(),
-		s.policiesField(),
+		collection("tables", "variants of the population, by names of your choice: every policy is run with each", 10, &s.tables, newTable),
+		collection("policies", "the rows, by names of your choice", 20, &s.policies, newPolicy),
 	}
 }
 
 var kinds = []string{"delivery", "limiter", "slots", "completion"}
-
-func (p *platform) slotsField() field {
-	return whole("slots", "requests in flight at once, of all tenants", 1, 1_000_000, &p.Slots)
-}
-
-func (p *platform) hostLimitField() field {
-	return whole("host_limit", "requests in flight to one endpoint's host; 0 is none, each lane has a host of its own", 0, 1_000_000, &p.HostLimit)
-}
 
 func (p *platform) measureFields() []field {
 	return []field{
@@ -165,8 +157,8 @@ func (p *Policy) fields() []field {
 		word("clock", "kind limiter: wall (steps with it), monotonic", &p.Clock, "wall", "monotonic"),
 		word("mode", "kind slots: shared, hard, work-conserving", &p.Mode, "shared", "hard", "work-conserving"),
 		word("completion", "kind completion: all (waits for every endpoint), single (each for itself), without (as all, without the pathological)", &p.Completion, "all", "single", "without"),
-		p.allField(),
-		p.groupsField(),
+		later("all", "what it changes in every group: fields of a group", &p.groups.all),
+		later("groups", "what it changes in the named groups", &p.groups.groups),
 	}
 }
 
