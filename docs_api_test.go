@@ -66,10 +66,20 @@ func startPlatform(t *testing.T) *platform {
 func TestAPIExamplesAnswerAsPrinted(t *testing.T) {
 	p := startPlatform(t)
 	var command *block
+	known := map[string]bool{} // variables that the page has set so far
 	for _, b := range blocks(page(t, "api.md")) {
 		switch {
 		case b.lang == "sh" && strings.HasPrefix(b.text, "curl "):
 			command = &b
+			for _, m := range variable.FindAllStringSubmatch(b.text, -1) {
+				if !known[m[1]] {
+					t.Errorf("docs/api.md:%d: nothing has set $%s:\n%s", b.line, m[1], b.text)
+				}
+			}
+		case b.lang == "sh":
+			for _, m := range assignment.FindAllStringSubmatch(b.text, -1) {
+				known[m[1]] = true
+			}
 		case command != nil && (b.lang == "http" || b.lang == "json" || b.lang == "text"):
 			p.try(t, command, b)
 			command = nil
@@ -78,6 +88,11 @@ func TestAPIExamplesAnswerAsPrinted(t *testing.T) {
 	p.checkDelivery(t)
 }
 
+var (
+	variable   = regexp.MustCompile(`\$(\w+)`)
+	assignment = regexp.MustCompile(`(?m)^(?:export )?(\w+)=`)
+)
+
 // try runs one command until it answers as printed: a GET may have to wait for what was posted before.
 func (p *platform) try(t *testing.T, command *block, want block) {
 	t.Helper()
@@ -85,6 +100,9 @@ func (p *platform) try(t *testing.T, command *block, want block) {
 		p.fillBusy(t)
 	}
 	args := shellWords(command.text, p.vars)
+	if slices.Contains(args, "-i") != (want.lang == "http") {
+		t.Errorf("docs/api.md:%d: headers are shown with -i, and not without:\n%s", command.line, command.text)
+	}
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		resp, body := p.curl(t, args)
 		if at := strings.TrimPrefix(resp.Header.Get("Location"), "/v1/subscriptions/"); strings.HasPrefix(at, "sub_") {

@@ -9,11 +9,12 @@ import (
 // Desired is what Apply makes of tiers, tenants and subscriptions. They are lists of objects in JSON, as
 // PUT /v1/tiers/{name}, POST /v1/tenants and POST /v1/subscriptions read them; each tier and subscription has a name.
 type Desired struct {
-	Tiers         json.RawMessage `json:"tiers,omitempty"`
-	Tenants       json.RawMessage `json:"tenants,omitempty"`
-	Subscriptions json.RawMessage `json:"subscriptions,omitempty"`
-	Prune         bool            `json:"prune,omitempty"`   // remove named subscriptions of these tenants that are not listed
-	DryRun        bool            `json:"dry_run,omitempty"` // check and plan, change nothing
+	Tiers         json.RawMessage   `json:"tiers,omitempty"`
+	Tenants       json.RawMessage   `json:"tenants,omitempty"`
+	Subscriptions json.RawMessage   `json:"subscriptions,omitempty"`
+	NewSecrets    map[string]string `json:"new_secrets,omitempty"` // signing secrets, by tenant/name, of subscriptions that are new and name none; nil: the service makes them
+	Prune         bool              `json:"prune,omitempty"`       // remove named subscriptions of these tenants that are not listed
+	DryRun        bool              `json:"dry_run,omitempty"`     // check and plan, change nothing
 }
 
 // Plan is what Apply has done, or in a dry run would do.

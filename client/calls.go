@@ -125,6 +125,11 @@ func (c *Client) Tiers(ctx context.Context) iter.Seq2[Tier, error] {
 	return List[Tier](ctx, c, "/v1/tiers", nil)
 }
 
+// Tier returns one.
+func (c *Client) Tier(ctx context.Context, name string) (Tier, error) {
+	return one[Tier](ctx, c, http.MethodGet, at("tiers", name), nil)
+}
+
 // PutTier creates or replaces one that the configuration does not have: what is absent has its default. It is in
 // force at once for all tenants in it, and refills nothing.
 func (c *Client) PutTier(ctx context.Context, t NewTier) (Tier, error) {

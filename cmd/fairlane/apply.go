@@ -33,7 +33,8 @@ func newApplyCmd() *cobra.Command {
 		Short: "Make tiers, tenants and subscriptions what files say: all of it or nothing",
 		Long: "Reads tiers, tenants and subscriptions from YAML files, lets the service check all of them against its\n" +
 			"rules, and then creates and changes what differs. One error, and nothing changes. Twice changes\n" +
-			"nothing the second time. If the service stops in the middle, the same command does the rest.",
+			"nothing the second time. If the service stops in the middle, the same command does the rest: the secrets in\n" +
+			"the file of --new-secrets are there before they are in force, and are used again.",
 		Example: "  fairlane apply -f platform/ --dry-run\n  fairlane apply -f platform/ --env secrets.env --new-secrets made.txt",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.run(cmd) },
@@ -44,7 +45,7 @@ func newApplyCmd() *cobra.Command {
 	f.StringArrayVar(&a.envs, "env", nil, "a file of lines NAME=value for ${NAME}, before the environment; may be repeated")
 	f.BoolVar(&a.dryRun, "dry-run", false, "show what would change, and change nothing")
 	f.BoolVar(&a.prune, "prune", false, "remove named subscriptions of the files' tenants that the files do not have")
-	f.StringVar(&a.newSecrets, "new-secrets", "", "write the secrets that the service makes to this new file")
+	f.StringVar(&a.newSecrets, "new-secrets", "", "make the secrets of new subscriptions that name none, and keep them in this file")
 	if err := cmd.MarkFlagRequired("file"); err != nil {
 		panic(err) // the flag is defined above
 	}
@@ -67,17 +68,17 @@ func (a *applyCmd) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	secrets, err := a.openSecrets()
-	if err != nil {
-		return err
+	if a.newSecrets != "" && !a.dryRun {
+		if err := a.makeSecrets(cmd.Context(), c, set, &d); err != nil {
+			return err
+		}
 	}
 	plan, err := c.Apply(cmd.Context(), d)
 	if err != nil {
-		return errors.Join(located(set, err), secrets.close())
+		return located(set, err)
 	}
-	kept := secrets.keep(plan.Changes)
-	if err := errors.Join(kept, secrets.close()); err != nil {
-		return fmt.Errorf("the changes are made, but --new-secrets: %w; fairlane subscription rotate makes others", err)
+	if err := a.kept(&d, &plan); err != nil {
+		return err
 	}
 	return a.print(cmd.OutOrStdout(), plan)
 }
@@ -110,52 +111,6 @@ func located(set *apply.Set, err error) error {
 		all = append(all, set.Problem(e.Field, e.Rule))
 	}
 	return fmt.Errorf("nothing was changed:\n%w", all)
-}
-
-// secretsFile takes the secrets that the service makes; the nil one takes none.
-type secretsFile struct{ f *os.File }
-
-// openSecrets makes the file before anything is changed: it must be new, and nobody else may read it.
-func (a *applyCmd) openSecrets() (*secretsFile, error) {
-	if a.newSecrets == "" || a.dryRun {
-		return nil, nil
-	}
-	f, err := os.OpenFile(a.newSecrets, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("--new-secrets: %w", err)
-	}
-	return &secretsFile{f}, nil
-}
-
-// keep writes and forgets the secrets.
-func (s *secretsFile) keep(changes []api.Change) error {
-	var err error
-	for i := range changes {
-		c := &changes[i]
-		if s != nil && c.Secret != "" && err == nil {
-			_, err = fmt.Fprintf(s.f, "%s/%s %s %s\n", c.Tenant, c.Name, c.ID, c.Secret)
-		}
-		if s != nil {
-			c.Secret = ""
-		}
-	}
-	if s != nil && err == nil {
-		err = s.f.Sync()
-	}
-	return err
-}
-
-// close removes a file that nothing was written to.
-func (s *secretsFile) close() error {
-	if s == nil {
-		return nil
-	}
-	at, err := s.f.Seek(0, io.SeekEnd)
-	err = errors.Join(err, s.f.Close())
-	if err == nil && at == 0 {
-		err = os.Remove(s.f.Name())
-	}
-	return err
 }
 
 // print shows a plan. Secrets are not shown, and nothing of a URL behind its host.

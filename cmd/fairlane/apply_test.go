@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	api "github.com/fairlane-dev/fairlane/client"
 )
 
 // writeFile puts text into a new file of a directory of its own.
@@ -71,7 +73,7 @@ func TestApply(t *testing.T) {
 		t.Errorf("printed %s, want %s", got, want)
 	}
 	if _, err := os.Stat(made); err == nil {
-		t.Error("an empty file of secrets is left")
+		t.Error("what is refused leaves a file of secrets")
 	}
 	if out := ok(t, "tenant", "ls", "--server", s.url, "--json"); strings.TrimSpace(out) != "[]" {
 		t.Errorf("the file with an error has changed something: %s", out)
@@ -79,13 +81,19 @@ func TestApply(t *testing.T) {
 	same(call(0, "-f", file, "--new-secrets", made), all+"4 created, 0 changed, 0 removed, 0 unchanged\n")
 	same(call(0, "-f", file), "0 created, 0 changed, 0 removed, 4 unchanged\n")
 	secrets, err := os.ReadFile(made)
-	if err != nil || !strings.HasPrefix(string(secrets), "beta/all sub_") || strings.Count(string(secrets), "whsec_") != 1 {
+	if err != nil || !strings.HasPrefix(string(secrets), "beta/all whsec_") || strings.Count(string(secrets), "\n") != 1 {
 		t.Errorf("%s %v", secrets, err)
 	}
 	if st, err := os.Stat(made); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", st.Mode(), err)
 	}
-	call(1, "-f", file, "--new-secrets", made) // it must be new
+	same(call(0, "-f", file, "--new-secrets", made), "0 created, 0 changed, 0 removed, 4 unchanged\n")
+	if got := call(1, "-f", file, "--new-secrets", file); !strings.Contains(got, "--new-secrets: "+file+":1: must be tenant/name") {
+		t.Error(got)
+	}
+	if again, err := os.ReadFile(made); err != nil || string(again) != string(secrets) {
+		t.Errorf("the file has become %s, %v", again, err)
+	}
 	changed := writeFile(t, "changed.yaml", strings.NewReplacer("20/s", "30/s", "SECRETPATH", "OTHERPATH", "tier: pro", "", "news", "sport").Replace(applyFile))
 	call(0, "-f", changed)
 	same(call(0, "-f", file), "~ tenant acme: grants [\"sport.>\"] -> [\"news.>\"]\n"+
@@ -93,6 +101,11 @@ func TestApply(t *testing.T) {
 		"0 created, 2 changed, 0 removed, 2 unchanged\n")
 	pruned := writeFile(t, "pruned.yaml", strings.Split(applyFile, "- tenant: beta")[0])
 	same(call(0, "-f", pruned, "--prune", "--dry-run"), "- subscription beta/all\n0 to create, 0 to change, 1 to remove, 3 unchanged; nothing was done\n")
+	call(0, "-f", pruned, "--prune")
+	same(call(0, "-f", file, "--new-secrets", made), "+ subscription beta/all\n1 created, 0 changed, 0 removed, 3 unchanged\n")
+	if again, err := os.ReadFile(made); err != nil || string(again) != string(secrets) {
+		t.Errorf("made anew, the file has become %s, %v", again, err)
+	}
 	call(0, "-f", pruned, "--prune")
 	out := call(0, "-f", file)
 	if !strings.Contains(out, "made 1 secrets that nobody has seen") {
@@ -129,5 +142,18 @@ func TestApplyAsksForItsFiles(t *testing.T) {
 		if code, out, errs := command(t, args...); code == exitOK || strings.Contains(errs, "connection refused") {
 			t.Errorf("%v: %d %s%s", args, code, out, errs)
 		}
+	}
+}
+
+// What another call creates between the plan and the writing has that call's secret, and not the one in the file.
+func TestASecretOfTheFileThatIsNotInForceIsNamed(t *testing.T) {
+	a := &applyCmd{newSecrets: "made.txt"}
+	d := api.Desired{NewSecrets: map[string]string{"acme/a": "one", "acme/b": "two"}}
+	plan := api.Plan{Changes: []api.Change{{Tenant: "acme", Name: "a", Secret: "one"}, {Tenant: "acme", Name: "c", Secret: "three"}}}
+	if err := a.kept(&d, &plan); err == nil || !strings.Contains(err.Error(), "has created acme/b meanwhile") {
+		t.Errorf("%v", err)
+	}
+	if plan.Changes[0].Secret != "" || plan.Changes[1].Secret == "" {
+		t.Errorf("%+v", plan.Changes)
 	}
 }

@@ -72,6 +72,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		newServeCmd(),
 		newTenantCmd(),
+		newTierCmd(),
 		newSubscriptionCmd(),
 		newKeyCmd(),
 		newApplyCmd(),

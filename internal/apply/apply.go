@@ -51,10 +51,15 @@ func (s *Set) JSON(kind string) (json.RawMessage, error) {
 	return json.Marshal(list)
 }
 
-// Secret reports whether the i-th subscription says with what it is signed; else the service makes a secret.
-func (s *Set) Secret(i int) bool {
-	_, ok := s.objects[Subscriptions][i].fields["secrets"]
-	return ok
+// Unsigned are the subscriptions, as tenant/name, that do not say with what they are signed: a new one gets a secret.
+func (s *Set) Unsigned() map[string]bool {
+	unsigned := map[string]bool{}
+	for _, o := range s.objects[Subscriptions] {
+		if _, signed := o.fields["secrets"]; !signed {
+			unsigned[fmt.Sprint(o.fields["tenant"], "/", o.fields["name"])] = true
+		}
+	}
+	return unsigned
 }
 
 var indexed = regexp.MustCompile(`\A(tiers|tenants|subscriptions)\[(\d+)\]\.?(.*)\z`)

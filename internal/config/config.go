@@ -85,6 +85,7 @@ type Delivery struct {
 	Consecutive   int64
 	Open, OpenMax time.Duration
 	Allow         []netip.Prefix // addresses beside public ones
+	NAT64         []netip.Prefix // the network's own translation prefixes
 	Proxy         string         // "http://host:port"; "" is none
 	ProxyUser     Secret         // "user:password"
 	Cert, Key     string         // files of the platform's own client certificate; both or none

@@ -41,7 +41,7 @@ delivery:
   retry: {quick: {attempts: 3, base: 100ms}, slow: [1m, 5m], horizon: 3d}
   budget: {ratio: 0.2, half_life: 20s}
   breaker: {consecutive: 7, open: 10s, open_max: 5m}
-  network: {allow: [127.0.0.1, 10.0.0.0/8, "fd00::/8"], proxy: ""}
+  network: {allow: [127.0.0.1, 10.0.0.0/8, "fd00::/8"], nat64: ["64:ff9b:1::/48", "fd00:64::/96"], proxy: ""}
 tiers:
   default: {weight: 2, rate: unlimited, cap: 8, backlog: 1GiB}
   pro: {weight: 3, rate: 100/s, burst: 500, cap: 32, backlog: 20GiB, inbound: {rate: 20/s, burst: 60, share: 6}, subscriptions: 5000}
@@ -67,6 +67,7 @@ func TestTheSampleIsRead(t *testing.T) {
 			Slow: []time.Duration{time.Minute, 5 * time.Minute}, Horizon: 72 * time.Hour,
 			BudgetRatio: 0.2, HalfLife: 20 * time.Second, Consecutive: 7, Open: 10 * time.Second, OpenMax: 5 * time.Minute,
 			Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
+			NAT64: []netip.Prefix{netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("fd00:64::/96")},
 		},
 		Tiers: map[string]*Tier{
 			"default": {Weight: 2, Rate: "unlimited", Cap: 8, Backlog: 1 << 30, Subscriptions: 1000},
@@ -153,6 +154,13 @@ func TestEveryMistakeIsRefusedWithLineFieldAndRule(t *testing.T) {
 		{"delivery: {breaker: {open: 20m}}", "1", "delivery.breaker.open_max", "must be at least delivery.breaker.open (20m)"},
 		{"delivery: {network: {allow: [10.0.0.1/8]}}", "1", "delivery.network.allow", "prefixes"},
 		{"delivery: {network: {allow: [localhost]}}", "1", "delivery.network.allow", "prefixes"},
+		{"delivery: {network: {nat64: [\"fd00:64::/97\"]}}", "1", "delivery.network.nat64", "32, 40, 48, 56, 64 or 96 bits"},
+		{"delivery: {network: {nat64: [\"fd00:64::/31\"]}}", "1", "delivery.network.nat64", "RFC 6052"},
+		{"delivery: {network: {nat64: [\"fd00:64::\"]}}", "1", "delivery.network.nat64", "prefixes"},
+		{"delivery: {network: {nat64: [\"fd00:64::1/96\"]}}", "1", "delivery.network.nat64", "prefixes"},
+		{"delivery: {network: {nat64: [\"fd00:64:0:0:ff00::/96\"]}}", "1", "delivery.network.nat64", "ninth byte"},
+		{"delivery: {network: {nat64: [10.0.0.0/32]}}", "1", "delivery.network.nat64", "IPv6"},
+		{"delivery: {network: {nat64: [\"::ffff:0.0.0.0/96\"]}}", "1", "delivery.network.nat64", "IPv6"},
 		{"delivery: {network: {proxy: \"https://p:1\"}}", "1", "delivery.network.proxy", "http://host:port"},
 		{"delivery: {network: {proxy: \"http://u:SECRET@p:1\"}}", "1", "delivery.network.proxy", "http://host:port"},
 		{"delivery: {network: {proxy: \"http://p\"}}", "1", "delivery.network.proxy", "http://host:port"},
@@ -321,8 +329,8 @@ func TestDurationsAndSizesReadBack(t *testing.T) {
 			t.Fatalf("%v -> %q -> %v, %v", d, FormatDuration(d), got, err)
 		}
 		n := rapid.Int64Range(0, 1<<50).Draw(t, "n") << rapid.IntRange(0, 12).Draw(t, "shift")
-		if got, err := parseSize(formatSize(n)); err != nil || got != n {
-			t.Fatalf("%d -> %q -> %d, %v", n, formatSize(n), got, err)
+		if got, err := ParseSize(FormatSize(n)); err != nil || got != n {
+			t.Fatalf("%d -> %q -> %d, %v", n, FormatSize(n), got, err)
 		}
 	})
 }

@@ -22,7 +22,7 @@ type reader struct {
 func (r *reader) at(path, rule string) { r.At(path, rule) }
 
 func (r *reader) parse(data []byte) {
-	docs, _ := r.Parse(data, MaxFile, formatSize(MaxFile))
+	docs, _ := r.Parse(data, MaxFile, FormatSize(MaxFile))
 	switch len(docs) {
 	case 0: // nothing, or no YAML
 	case 1:

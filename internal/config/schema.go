@@ -73,7 +73,8 @@ func schema(c *Config, env Env) []field {
 		whole("delivery.breaker.consecutive", "failures in a row that open it", 1, 10_000, ref(&e.Consecutive)),
 		duration("delivery.breaker.open", "first interval between probes", time.Second, day, &e.Open),
 		duration("delivery.breaker.open_max", "the interval doubles up to this", time.Second, day, &e.OpenMax),
-		prefixes("delivery.network.allow", "addresses that endpoints may have besides public ones", &e.Allow),
+		prefixes("delivery.network.allow", "addresses that endpoints may have besides public ones", "a list of addresses or prefixes such as 10.0.0.0/8", isAnyPrefix, &e.Allow),
+		prefixes("delivery.network.nat64", "the network's own NAT64 prefixes: an address in one is judged by the IPv4 address in it", "a list of IPv6 prefixes of 32, 40, 48, 56, 64 or 96 bits (RFC 6052), whose ninth byte is 0", isNAT64, &e.NAT64),
 		text("delivery.network.proxy", "egress proxy, which must refuse addresses inside; sends directly if absent", `http://host:port, or ""`, isProxy, &e.Proxy),
 		secret("delivery.network.proxy_user", "user and password of the proxy, user:password", env, isUser, &e.ProxyUser),
 		text("delivery.tls.cert", "certificate shown to endpoints that ask for one, PEM file", "a file name", notEmpty, &e.Cert),
@@ -234,17 +235,17 @@ func durations(path, about string, from, to time.Duration, v *[]time.Duration) f
 
 func size(path, about string, from, to int64, v *int64) field {
 	return field{path: path, about: about,
-		rule: fmt.Sprintf("a size with a unit (20GiB, 512MiB, 64KiB, 100B) from %s to %s", formatSize(from), formatSize(to)),
+		rule: fmt.Sprintf("a size with a unit (20GiB, 512MiB, 64KiB, 100B) from %s to %s", FormatSize(from), FormatSize(to)),
 		read: func(n ast.Node) bool {
 			s, is := stringOf(n)
-			b, err := parseSize(s)
+			b, err := ParseSize(s)
 			if !is || err != nil || b < from || b > to {
 				return false
 			}
 			*v = b
 			return true
 		},
-		show: func() string { return formatSize(*v) },
+		show: func() string { return FormatSize(*v) },
 	}
 }
 
@@ -268,15 +269,15 @@ func rate(path, about string, v *string) field {
 	}
 }
 
-func prefixes(path, about string, v *[]netip.Prefix) field {
-	return field{path: path, about: about, rule: `a list of addresses or prefixes such as 10.0.0.0/8`,
+func prefixes(path, about, what string, fits func(netip.Prefix) bool, v *[]netip.Prefix) field {
+	return field{path: path, about: about, rule: what,
 		read: func(n ast.Node) bool {
 			var ps []netip.Prefix
 			ok := each(n, func(n ast.Node) bool {
 				s, is := stringOf(n)
 				p, err := parsePrefix(s)
 				ps = append(ps, p)
-				return is && err == nil
+				return is && err == nil && fits(p)
 			})
 			if ok {
 				*v = ps
@@ -309,6 +310,13 @@ func texts(path, about, what string, ok func(string) bool, v *[]string) field {
 			return list(*v, strconv.Quote)
 		},
 	}
+}
+
+func isAnyPrefix(netip.Prefix) bool { return true }
+
+// isNAT64 reports whether p may be a translation prefix by RFC 6052 2.2.
+func isNAT64(p netip.Prefix) bool {
+	return p.Addr().Is6() && !p.Addr().Is4In6() && slices.Contains([]int{32, 40, 48, 56, 64, 96}, p.Bits()) && p.Addr().As16()[8] == 0
 }
 
 func parsePrefix(s string) (netip.Prefix, error) {

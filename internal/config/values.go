@@ -39,8 +39,8 @@ var units = []struct {
 	size int64
 }{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 
-// parseSize reads "20GiB", "512MiB", "64KiB", "100B": whole numbers, the unit required.
-func parseSize(s string) (int64, error) {
+// ParseSize reads "20GiB", "512MiB", "64KiB", "100B": whole numbers, the unit required.
+func ParseSize(s string) (int64, error) {
 	for _, u := range units {
 		digits, ok := strings.CutSuffix(s, u.name)
 		if !ok {
@@ -55,8 +55,8 @@ func parseSize(s string) (int64, error) {
 	return 0, errUnit
 }
 
-// formatSize writes what parseSize reads back, in the greatest unit that divides n.
-func formatSize(n int64) string {
+// FormatSize writes what ParseSize reads back, in the greatest unit that divides n.
+func FormatSize(n int64) string {
 	for _, u := range units {
 		if n >= u.size && n%u.size == 0 {
 			return fmt.Sprintf("%d%s", n/u.size, u.name)

@@ -60,7 +60,7 @@ func (c *Client) Allow(prefixes []netip.Prefix) {
 	if slices.Equal(c.dials.guard.Load().Allow, prefixes) {
 		return
 	}
-	c.dials.guard.Store(&Guard{Allow: prefixes})
+	c.dials.guard.Store(&Guard{Allow: prefixes, NAT64: c.opt.NAT64})
 	c.pool.closeIdle()
 }
 

@@ -38,7 +38,7 @@ func newDialer(o *Options) *dialer {
 		connect: o.ConnectTimeout,
 		shake:   o.HandshakeTimeout,
 	}
-	d.guard.Store(&Guard{Allow: o.Allow})
+	d.guard.Store(&Guard{Allow: o.Allow, NAT64: o.NAT64})
 	d.net.ControlContext = func(ctx context.Context, network, address string, c syscall.RawConn) error {
 		return d.guard.Load().control(ctx, network, address, c)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"syscall"
 )
 
@@ -26,17 +27,42 @@ type Guard struct {
 	// Allow opens prefixes that are otherwise refused, as 127.0.0.0/8. It is
 	// matched with the address that is dialled; what is embedded in it is not.
 	Allow []netip.Prefix
+
+	// NAT64 are the network's own translation prefixes, of the lengths of RFC 6052
+	// 2.2 (32, 40, 48, 56, 64, 96). An address in one is judged by the IPv4 address
+	// in it alone, as in 64:ff9b::/96; Allow does not open it.
+	NAT64 []netip.Prefix
 }
 
 // Allowed reports whether a may be dialled.
 func (g *Guard) Allowed(a netip.Addr) bool {
 	plain := a.Unmap()
-	for _, p := range g.Allow {
-		if p.Contains(plain) {
-			return true
+	if within(plain, g.NAT64) {
+		return g.translated(plain)
+	}
+	return within(plain, g.Allow) || public(plain)
+}
+
+// translated reports whether an address of NAT64 leads to a public one, by every
+// prefix that it is in.
+func (g *Guard) translated(a netip.Addr) bool {
+	for _, p := range g.NAT64 {
+		if p.Contains(a) && !public(embedded(a, p.Bits())) {
+			return false
 		}
 	}
-	return public(plain)
+	return true
+}
+
+// embedded is the IPv4 address behind a NAT64 prefix: RFC 6052 2.2 leaves out the
+// ninth byte.
+func embedded(a netip.Addr, bits int) netip.Addr {
+	b := a.As16()
+	rest := b[bits/8:]
+	if bits <= 64 {
+		rest = slices.Delete(rest, 8-bits/8, 9-bits/8)
+	}
+	return netip.AddrFrom4([4]byte(rest))
 }
 
 // control is a net.Dialer's ControlContext: it runs after resolution, before
@@ -59,8 +85,7 @@ func public(a netip.Addr) bool {
 	case a.Is4():
 		return !within(a, special4)
 	case within(a, nat64):
-		b := a.As16()
-		return public(netip.AddrFrom4([4]byte(b[12:16])))
+		return public(embedded(a, 96))
 	case within(a, sixToFour):
 		b := a.As16()
 		return public(netip.AddrFrom4([4]byte(b[2:6])))

@@ -61,6 +61,36 @@ func TestAllowOpensOnlyWhatItNames(t *testing.T) {
 	}
 }
 
+// Field case 60. The examples of RFC 6052 2.4, with the public 8.8.8.8 and with what is inside, in each length of prefix.
+func TestANetworksOwnNAT64IsJudgedByTheIPv4AddressInIt(t *testing.T) {
+	for _, row := range []struct{ prefix, rfc, public, inside, local string }{
+		{"2001:db8::/32", "2001:db8:c000:221::", "2001:db8:808:808::", "2001:db8:a9fe:a9fe::", "2001:db8:7f00:1::"},
+		{"2001:db8:100::/40", "2001:db8:1c0:2:21::", "2001:db8:108:808:8::", "2001:db8:1a9:fea9:fe::", "2001:db8:17f:0:1::"},
+		{"2001:db8:122::/48", "2001:db8:122:c000:2:2100::", "2001:db8:122:808:8:800::", "2001:db8:122:a9fe:a9:fe00::", "2001:db8:122:7f00:0:100::"},
+		{"2001:db8:122:300::/56", "2001:db8:122:3c0:0:221::", "2001:db8:122:308:8:808::", "2001:db8:122:3a9:fe:a9fe::", "2001:db8:122:37f::1:0:0"},
+		{"2001:db8:122:344::/64", "2001:db8:122:344:c0:2:2100::", "2001:db8:122:344:8:808:800::", "2001:db8:122:344:a9:fea9:fe00::", "2001:db8:122:344:7f:0:100::"},
+		{"2001:db8:122:344::/96", "2001:db8:122:344::192.0.2.33", "2001:db8:122:344::8.8.8.8", "2001:db8:122:344::169.254.169.254", "2001:db8:122:344::127.0.0.1"},
+	} {
+		p := netip.MustParsePrefix(row.prefix)
+		if got := embedded(netip.MustParseAddr(row.rfc), p.Bits()); got != netip.MustParseAddr("192.0.2.33") {
+			t.Errorf("%s holds %s", row.rfc, got)
+		}
+		own := Guard{NAT64: []netip.Prefix{p}, Allow: []netip.Prefix{netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("127.0.0.0/8")}}
+		for a, want := range map[string]bool{row.public: true, row.inside: false, row.local: false, row.rfc: false} {
+			if own.Allowed(netip.MustParseAddr(a)) != want {
+				t.Errorf("%s in %s: allowed is %v", a, row.prefix, !want)
+			}
+		}
+		if own.NAT64 = append(own.NAT64, netip.MustParsePrefix("2001:db8::/32")); row.prefix != "2001:db8::/32" && own.Allowed(netip.MustParseAddr(row.inside)) {
+			t.Errorf("%s: another prefix opens it", row.inside)
+		}
+	}
+	provider := Guard{NAT64: []netip.Prefix{netip.MustParsePrefix("2a00:64::/96")}}
+	if provider.Allowed(netip.MustParseAddr("2a00:64::a00:1")) || !new(Guard).Allowed(netip.MustParseAddr("2a00:64::a00:1")) {
+		t.Error("only the setting tells that 2a00:64::a00:1 is 10.0.0.1")
+	}
+}
+
 func TestEmbeddedAddressIsJudgedAsTheOneItLeadsTo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v4 := [4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "v4"))
@@ -88,6 +118,20 @@ func TestControlJudgesTheAddressOfTheConnection(t *testing.T) {
 	} {
 		if got := g.control(t.Context(), "tcp", addr, nil); got != want {
 			t.Errorf("%q: %v, want %v", addr, got, want)
+		}
+	}
+}
+
+// What is dialled goes by the setting too, before and after a change of what is allowed.
+func TestTheClientKnowsTheNAT64OfItsOptions(t *testing.T) {
+	c := New(Options{NAT64: []netip.Prefix{netip.MustParsePrefix("2a00:64::/96")}})
+	t.Cleanup(c.Close)
+	for _, allow := range [][]netip.Prefix{nil, loopback} {
+		c.Allow(allow)
+		for addr, want := range map[string]error{"[2a00:64::a00:1]:80": ErrRefused, "[2a00:64::808:808]:80": nil} {
+			if got := c.dials.net.ControlContext(t.Context(), "tcp", addr, nil); got != want {
+				t.Errorf("%s with %v: %v, want %v", addr, allow, got, want)
+			}
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 type Options struct {
 	Version string         // User-Agent is "Fairlane/" + Version; "" means "dev"
 	Allow   []netip.Prefix // opens prefixes that the guard refuses; nil opens none
+	NAT64   []netip.Prefix // see Guard
 
 	ConnectTimeout   time.Duration  // name lookup and connect; 0 means 5s
 	HandshakeTimeout time.Duration  // TLS; 0 means 5s

@@ -203,7 +203,8 @@ func (f *Fanout) position(trigger string) (journal.Position, bool) {
 	return f.journal.Find(trigger)
 }
 
-// PurgeDead gives up dead letters: they are cancelled. It returns how many, with dry how many it would.
+// PurgeDead gives up dead letters: they are cancelled. It returns how many, with dry how many it would. Error: ErrBusy
+// while as many of the tenant's selections are counted as may be at once.
 func (f *Fanout) PurgeDead(ctx context.Context, s Selection, dry bool) (n int, err error) {
 	if s.Tenant == "" && s.Subscription == "" {
 		return 0, fmt.Errorf("%w: subscription: name it, or a tenant", ErrInvalid)
@@ -212,6 +213,15 @@ func (f *Fanout) PurgeDead(ctx context.Context, s Selection, dry bool) (n int, e
 	if err != nil {
 		return 0, err
 	}
+	tenant := s.Tenant
+	if len(lanes) > 0 {
+		tenant = lanes[0].tenant.name
+	}
+	begun, err := f.beginCount(tenant)
+	if err != nil {
+		return 0, err
+	}
+	defer begun()
 	s.Bound = f.awaitBound()
 	var mark journal.Mark
 	for _, l := range lanes {

@@ -22,6 +22,7 @@ var (
 	ErrInvalid  = errors.New("invalid")
 	ErrStopped  = errors.New("stopping")
 	ErrConflict = errors.New("conflict")
+	ErrBusy     = errors.New("too many at once")
 )
 
 // Fanout drives one engine. Safe for concurrent use.
@@ -72,6 +73,7 @@ type Fanout struct {
 
 	jobs      map[uint32]*job // replays that have not ended
 	beginning map[string]int  // replays that are about to run, by tenant
+	counting  map[string]int  // selections that are being counted or purged, by tenant
 	replaying []*lane         // with a replay
 }
 
@@ -142,7 +144,7 @@ func newFanout(o Options) *Fanout {
 	f := &Fanout{
 		opts: o, journal: o.Journal, log: o.Logger, clock: newAnchor(),
 		nudge: make(chan struct{}, 1), moved: make(chan struct{}, 1), next: make(chan *attempt),
-		open: map[*attempt]struct{}{}, held: map[uint64]int{}, jobs: map[uint32]*job{}, beginning: map[string]int{},
+		open: map[*attempt]struct{}{}, held: map[uint64]int{}, jobs: map[uint32]*job{}, beginning: map[string]int{}, counting: map[string]int{},
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.sending, f.cut = context.WithCancel(context.Background())

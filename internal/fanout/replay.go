@@ -56,7 +56,7 @@ type ReplayStatus struct {
 
 // Replay starts a replay of the dead letters of a selection, or with dry only counts them: its run takes exactly
 // those, but for what has been taken by another or purged since. rate, such as "15/s", makes it slower than the
-// lane's own; "" does not.
+// lane's own; "" does not. Error: ErrBusy while as many of the tenant's selections are counted as may be at once.
 func (f *Fanout) Replay(ctx context.Context, s Selection, rate string, dry bool) (ReplayStatus, error) {
 	if s.Tenant == "" && s.Subscription == "" {
 		return ReplayStatus{}, fmt.Errorf("%w: subscription: name it, or a tenant", ErrInvalid)
@@ -71,6 +71,15 @@ func (f *Fanout) Replay(ctx context.Context, s Selection, rate string, dry bool)
 	if err != nil {
 		return ReplayStatus{}, err
 	}
+	begin := f.beginReplay
+	if dry {
+		begin = f.beginCount
+	}
+	begun, err := begin(s.Tenant)
+	if err != nil {
+		return ReplayStatus{}, err
+	}
+	defer begun()
 	if s.Bound == 0 {
 		s.Bound = f.awaitBound()
 	}
@@ -82,13 +91,6 @@ func (f *Fanout) Replay(ctx context.Context, s Selection, rate string, dry bool)
 	}
 	if j.rate, err = replayRate(rate); err != nil || j.rate.IsPaused() {
 		return ReplayStatus{}, fmt.Errorf("%w: rate: must be such as 15/s", ErrInvalid)
-	}
-	if !dry {
-		begun, err := f.beginReplay(s.Tenant)
-		if err != nil {
-			return ReplayStatus{}, err
-		}
-		defer begun()
 	}
 	parts, err := f.partsOf(ctx, j, lanes)
 	if err != nil {
@@ -126,14 +128,19 @@ func (f *Fanout) beginReplay(tenant string) (begun func(), err error) {
 	if open >= jobsOpen {
 		return nil, fmt.Errorf("%w: %d replays of the tenant are running; wait for one to end, or cancel one", ErrConflict, open)
 	}
-	f.beginning[tenant]++
+	return f.enter(f.beginning, tenant), nil
+}
+
+// enter counts one more of a tenant in m until left is called; the caller holds the lock.
+func (f *Fanout) enter(m map[string]int, tenant string) (left func()) {
+	m[tenant]++
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.beginning[tenant]--; f.beginning[tenant] == 0 {
-			delete(f.beginning, tenant)
+		if m[tenant]--; m[tenant] == 0 {
+			delete(m, tenant)
 		}
-	}, nil
+	}
 }
 
 // replayRate compiles a replay's own rate.

@@ -57,6 +57,19 @@ func (f *Fanout) lanesOf(s *Selection) ([]*lane, error) {
 	return out, nil
 }
 
+const countsOpen = 4 // of a tenant at once: each reads the log for its time range, and walks what is dead under the lock
+
+// beginCount takes a place among the selections of a tenant that are being counted or purged: begun gives it back.
+// Error: ErrBusy.
+func (f *Fanout) beginCount(tenant string) (begun func(), err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.counting[tenant] >= countsOpen {
+		return nil, fmt.Errorf("%w: has %d selections of dead letters being counted or purged, which is the most at once", ErrBusy, countsOpen)
+	}
+	return f.enter(f.counting, tenant), nil
+}
+
 // within returns those of the lane's dead letters in the selection that were accepted in its time range; nil is
 // all, without a range.
 //

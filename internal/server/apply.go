@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlane-dev/fairlane/internal/delivery"
@@ -22,11 +23,12 @@ const (
 
 // applyIn is what POST /v1/apply reads: objects as they shall be.
 type applyIn struct {
-	Tiers         []tierIn         `json:"tiers,omitempty"` // each with a name
-	Tenants       []tenantIn       `json:"tenants,omitempty"`
-	Subscriptions []subscriptionIn `json:"subscriptions,omitempty"` // each with a name
-	Prune         bool             `json:"prune,omitempty"`         // remove named subscriptions of these tenants that are not listed
-	DryRun        bool             `json:"dry_run,omitempty"`       // check and plan, change nothing
+	Tiers         []tierIn          `json:"tiers,omitempty"` // each with a name
+	Tenants       []tenantIn        `json:"tenants,omitempty"`
+	Subscriptions []subscriptionIn  `json:"subscriptions,omitempty"` // each with a name
+	NewSecrets    map[string]string `json:"new_secrets,omitempty"`   // by tenant/name: for what is new and names no secrets
+	Prune         bool              `json:"prune,omitempty"`         // remove named subscriptions of these tenants that are not listed
+	DryRun        bool              `json:"dry_run,omitempty"`       // check and plan, change nothing
 }
 
 // planView is what was done, or what a dry run would do.
@@ -69,6 +71,7 @@ const (
 type plan struct {
 	s         *Server
 	prune     bool
+	secrets   map[string][]byte          // for new subscriptions that name none, by tenant/name
 	tiers     map[string]fanout.Tier     // all, as they will be
 	made      map[string]bool            // those of the request
 	tenants   map[string]*journal.Tenant // those of the request, as they will be
@@ -105,12 +108,13 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := &plan{s: s, made: map[string]bool{}, tenants: map[string]*journal.Tenant{}, listed: map[[2]string]bool{}, lanes: map[[2]string]int{}, counts: map[string]fanout.Beside{}}
+	p := &plan{s: s, secrets: map[string][]byte{}, made: map[string]bool{}, tenants: map[string]*journal.Tenant{}, listed: map[[2]string]bool{}, lanes: map[[2]string]int{}, counts: map[string]fanout.Beside{}}
 	var tiers, tenants, subs []json.RawMessage
 	dry := false
 	o.read("tiers", nil, parseArray(&tiers))
 	o.read("tenants", nil, parseArray(&tenants))
 	o.read("subscriptions", nil, parseArray(&subs))
+	o.read("new_secrets", nil, parseNewSecrets(p.secrets))
 	o.read("prune", nil, parseBool(&p.prune))
 	o.read("dry_run", nil, parseBool(&dry))
 	if err := o.err(); err != nil {
@@ -141,6 +145,26 @@ func parseArray(to *[]json.RawMessage) func(json.RawMessage) string {
 	}
 }
 
+// parseNewSecrets takes secrets by tenant and name.
+func parseNewSecrets(to map[string][]byte) func(json.RawMessage) string {
+	return func(raw json.RawMessage) string {
+		const rule = `an object of secrets, "whsec_" and the base64 of 24 to 64 bytes, by tenant and name, such as "acme/orders"`
+		in, bad := parseObject(raw, "")
+		if bad != "" || len(in.problems) > 0 {
+			return rule
+		}
+		for name, value := range in.fields {
+			secret, is := text(value)
+			key, err := delivery.ParseSecret(secret)
+			if !is || err != nil {
+				return rule
+			}
+			to[name] = key
+		}
+		return ""
+	}
+}
+
 func (p *plan) make(tiers, tenants, subs []json.RawMessage) {
 	p.tiers = maps.Clone(*p.s.tiers.Load())
 	for i, raw := range tiers {
@@ -156,6 +180,11 @@ func (p *plan) make(tiers, tenants, subs []json.RawMessage) {
 	}
 	for i, raw := range subs {
 		p.subscription(fmt.Sprintf("subscriptions[%d]", i), raw)
+	}
+	for _, at := range slices.Sorted(maps.Keys(p.secrets)) {
+		if tenantID, name, _ := strings.Cut(at, "/"); !p.listed[[2]string{tenantID, name}] {
+			p.problems = append(p.problems, fieldRule{"new_secrets", "names " + clip(at) + ", which is not among subscriptions"})
+		}
 	}
 	for _, sub := range p.s.registry.Subscriptions() {
 		p.present(&sub)
@@ -278,7 +307,10 @@ func (p *plan) subscription(at string, raw json.RawMessage) {
 	d.old, d.exists = p.s.registry.Named(tenantID, name)
 	d.next = p.s.desired(o, tenantID, name, d.old)
 	if !d.exists && len(d.next.Secrets)+len(d.next.Requests.Pairs) == 0 {
-		key := delivery.NewSecret()
+		key := p.secrets[tenantID+"/"+name]
+		if key == nil {
+			key = delivery.NewSecret()
+		}
 		d.next.Secrets, d.made = [][]byte{key}, delivery.FormatSecret(key)
 	}
 	n := p.counts[tenantID]

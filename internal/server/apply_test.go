@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlane-dev/fairlane/internal/delivery"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
@@ -94,6 +95,9 @@ func TestApplyWithOneErrorChangesNothing(t *testing.T) {
 		`{"tenants":[{"id":"acme"},{"name":"x"}]}`:                                             "tenants[1].id",
 		`{"tenants":[{"id":"acme","tier":"gold"}]}`:                                            "tenants[0].tier",
 		`{"tenants":[{"id":"acme","colour":"red"}]}`:                                           "tenants[0].colour",
+		`{"new_secrets":{"acme/a":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}`:                  "new_secrets",
+		`{"new_secrets":{"acme/a":"text:x"}}`:                                                  "new_secrets",
+		`{"new_secrets":["acme/a"]}`:                                                           "new_secrets",
 		`{"tenants":[{"id":"acme"},7]}`:                                                        "tenants[1]",
 		`{"tenants":{"id":"acme"}}`:                                                            "tenants",
 		`{"tenants":[{"id":"acme","tier":"none"}],"tiers":[{"name":"gold"}]}`:                  "tenants[0].tier",
@@ -246,6 +250,30 @@ func TestApplyIsFinishedByRepeating(t *testing.T) {
 	want := "[POST /v1/apply PUT /v1/subscriptions/sub_ PUT /v1/tenants/beta POST /v1/apply PUT /v1/tenants/acme]"
 	if fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
+	}
+}
+
+// A secret of the request signs what is new and names none; what exists, or names its own, keeps that.
+func TestApplyTakesSecretsForWhatIsNew(t *testing.T) {
+	s := start(t, "", nil)
+	const secret, other = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSx"
+	body := func(more, secret string) string {
+		return `{"tenants":[{"id":"acme"}],"subscriptions":[{"tenant":"acme","name":"a","url":"https://acme.test/","topics":[">"]},
+			{"tenant":"acme","name":"b","url":"https://acme.test/","topics":[">"],"secrets":["text:own"]}` + more + `],
+			"new_secrets":{"acme/a":"` + secret + `","acme/b":"` + secret + `"}}`
+	}
+	if _, v := s.applies(t, body("", secret)); v.Changes[1].Secret != secret || v.Changes[2].Secret != "" {
+		t.Errorf("%+v", v.Changes)
+	}
+	if did, v := s.applies(t, body(`,{"tenant":"acme","name":"c","url":"https://acme.test/","topics":[">"]}`, other)); did != "+ subscription acme/c; 3 unchanged" || len(v.Changes[0].Secret) < 40 {
+		t.Errorf("%s: %+v", did, v.Changes)
+	}
+	for name, want := range map[string]string{"a": secret, "b": "text:own"} {
+		sub, _ := s.server.registry.Named("acme", name)
+		key, _, err := delivery.ParseKey(want)
+		if err != nil || len(sub.Secrets) != 1 || !bytes.Equal(sub.Secrets[0], key) {
+			t.Errorf("%s has other secrets: %v", name, err)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -302,5 +303,36 @@ func TestTheTypedClientOnDeadLetters(t *testing.T) {
 	gone, err := c.Purge(ctx, mine)
 	if check(err); gone.Purged != 0 {
 		t.Errorf("%+v", gone)
+	}
+}
+
+// What a tenant lets be counted at once is bounded: 429 names the rule and when to come again.
+func TestDryRunsAtOnceAreBounded(t *testing.T) {
+	s := start(t, "", nil)
+	s.must(201, s.do("POST", "/v1/tenants", strings.NewReader(`{"id":"acme"}`)))
+	s.subscribe("acme", newFickle(t, 200).url, "")
+	for _, path := range []string{"/v1/replays", "/v1/dead/purge"} {
+		var refused atomic.Pointer[answer]
+		for round := 0; refused.Load() == nil && round < 200; round++ {
+			var many sync.WaitGroup
+			for range 40 {
+				many.Go(func() {
+					a := s.do("POST", path, strings.NewReader(`{"tenant":"acme","dry_run":true}`))
+					if a.status == 429 {
+						refused.Store(&a)
+					} else if a.status != 200 {
+						t.Errorf("%s: %d %s", path, a.status, a.body)
+					}
+				})
+			}
+			many.Wait()
+		}
+		a := refused.Load()
+		if a == nil {
+			t.Fatalf("%s: none was refused", path)
+		}
+		if p := a.problem(t); p.Type != "urn:fairlane:problem:over-concurrency" || p.Field != "tenant" || !strings.HasPrefix(p.Rule, "has 4 selections") || a.header.Get("Retry-After") != "1" {
+			t.Errorf("%s: %v %s", path, a.header, a.body)
+		}
 	}
 }

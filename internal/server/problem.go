@@ -35,6 +35,7 @@ const (
 	keyConflict      code = "idempotency-key-conflict"
 	overQuota        code = "over-quota"
 	overInbound      code = "over-inbound-rate"
+	overConcurrency  code = "over-concurrency"
 	busy             code = "busy"
 	internal         code = "internal"
 	unavailable      code = "unavailable"
@@ -63,6 +64,7 @@ var table = map[code]struct {
 	keyConflict:      {http.StatusUnprocessableEntity, "The idempotency key was used for another request"},
 	overQuota:        {http.StatusTooManyRequests, "The tenant's backlog is over its quota"},
 	overInbound:      {http.StatusTooManyRequests, "The tenant posts faster than its tier allows"},
+	overConcurrency:  {http.StatusTooManyRequests, "Too many of these run for the tenant"},
 	busy:             {http.StatusServiceUnavailable, "Too many posts wait"},
 	internal:         {http.StatusInternalServerError, "The service failed"},
 	unavailable:      {http.StatusServiceUnavailable, "The log does not answer"},
@@ -172,6 +174,10 @@ func problemOf(err error) *problem {
 		return &problem{code: conflict, detail: "the id was used before and is never given again", cause: err}
 	case errors.Is(err, fanout.ErrConflict):
 		return &problem{code: conflict, detail: strings.TrimPrefix(err.Error(), fanout.ErrConflict.Error()+": "), cause: err}
+	case errors.Is(err, fanout.ErrBusy):
+		p := refuse(overConcurrency, "tenant", strings.TrimPrefix(err.Error(), fanout.ErrBusy.Error()+": "))
+		p.retryIn = time.Second
+		return p
 	case errors.Is(err, fanout.ErrInvalid):
 		return &problem{code: invalid, detail: err.Error(), cause: err}
 	}

@@ -29,6 +29,7 @@ var fixed = []struct {
 	{"data.secret_key", func(a, b *Config) bool { return bytes.Equal(a.SecretKey, b.SecretKey) }},
 	{"data.previous_secret_keys", func(a, b *Config) bool { return slices.EqualFunc(a.PreviousKeys, b.PreviousKeys, bytes.Equal) }},
 	{"retention.history", func(a, b *Config) bool { return a.History == b.History }},
+	{"delivery.network.nat64", func(a, b *Config) bool { return slices.Equal(a.NAT64, b.NAT64) }},
 	{"delivery.network.proxy", func(a, b *Config) bool { return a.Proxy == b.Proxy && a.ProxyUser == b.ProxyUser }},
 	{"delivery.tls", func(a, b *Config) bool { return a.ClientCert == b.ClientCert && a.ClientKey == b.ClientKey }},
 }

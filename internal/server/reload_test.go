@@ -240,6 +240,29 @@ func TestReloadChangesWhatRuns(t *testing.T) {
 	}
 }
 
+// An address behind the NAT64 of the file is judged by the IPv4 address in it, also after a reload.
+func TestTheFilesNAT64IsInForce(t *testing.T) {
+	file, err := config.Parse("f", []byte(`delivery: {network: {nat64: ["2a00:64::/96"]}}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, "", func(c *Config) { c.NAT64 = FromFile(file).NAT64 })
+	s.tenant("acme")
+	ask := func() {
+		t.Helper()
+		for host, status := range map[string]int{"[2a00:64::a00:1]": 422, "[2a00:64::808:808]": 201, "[2a00:65::a00:1]": 201} {
+			s.must(status, s.do("POST", "/v1/subscriptions", strings.NewReader(`{"tenant":"acme","url":"http://`+host+`/","topics":["a"]}`)))
+		}
+	}
+	ask()
+	changed := s.config
+	changed.Allow, changed.NAT64 = nil, nil
+	if restart, err := s.Reload(changed); err != nil || !slices.Equal(restart, []string{"delivery.network.nat64"}) {
+		t.Errorf("%q, %v", restart, err)
+	}
+	ask()
+}
+
 // Every setting of the file is either changed by a reload or named as one that is not.
 func TestEverySettingIsReloadedOrNamed(t *testing.T) {
 	live := []string{"retention.dead", "capacity.", "delivery.timeout", "delivery.retry.", "delivery.budget.", "delivery.breaker.", "delivery.network.allow", "tiers.", "envelopes."}

@@ -56,6 +56,7 @@ type Config struct {
 	Observe fanout.Observer        // told of every attempt, besides the metrics
 
 	Allow                 []netip.Prefix                // addresses that deliveries may go to besides public ones
+	NAT64                 []netip.Prefix                // the network's own; an address there is judged by the IPv4 address in it
 	Proxy                 string                        // "host:port" of an egress proxy; "" is none
 	ProxyUser             string                        // "user:password" for it
 	ClientCert, ClientKey string                        // PEM files of the certificate shown to endpoints that ask; both or none
@@ -94,6 +95,7 @@ func FromFile(c *config.Config) Config {
 		Profile:      c.Profile(),
 		Tiers:        tiers(c),
 		Allow:        c.Delivery.Allow,
+		NAT64:        c.Delivery.NAT64,
 		Proxy:        strings.TrimPrefix(c.Delivery.Proxy, "http://"),
 		ProxyUser:    c.Delivery.ProxyUser.Value(),
 		ClientCert:   c.Delivery.Cert,
@@ -244,7 +246,7 @@ func (r *Running) start(ctx context.Context) (err error) {
 
 // newSender is the sender over HTTP.
 func newSender(c Config) (delivery.Sender, error) {
-	o := delivery.Options{Version: c.Version, Allow: c.Allow, RootCAs: c.roots}
+	o := delivery.Options{Version: c.Version, Allow: c.Allow, NAT64: c.NAT64, RootCAs: c.roots}
 	if c.Proxy != "" {
 		o.Proxy = &delivery.Proxy{Address: c.Proxy}
 		if c.ProxyUser != "" {
@@ -263,7 +265,7 @@ func newSender(c Config) (delivery.Sender, error) {
 
 // allow opens addresses, for registration and for sending.
 func (r *Running) allow(prefixes []netip.Prefix) {
-	r.guard.Store(&delivery.Guard{Allow: prefixes})
+	r.guard.Store(&delivery.Guard{Allow: prefixes, NAT64: r.config.NAT64})
 	if c, ok := r.sender.(*delivery.Client); ok {
 		c.Allow(prefixes)
 	}
