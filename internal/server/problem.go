@@ -63,7 +63,7 @@ var table = map[code]struct {
 	keyConflict:      {http.StatusUnprocessableEntity, "The idempotency key was used for another request"},
 	overQuota:        {http.StatusTooManyRequests, "The tenant's backlog is over its quota"},
 	overInbound:      {http.StatusTooManyRequests, "The tenant posts faster than its tier allows"},
-	busy:             {http.StatusServiceUnavailable, "Too many posts wait"},
+	busy:             {http.StatusServiceUnavailable, "Too many requests wait"},
 	internal:         {http.StatusInternalServerError, "The service failed"},
 	unavailable:      {http.StatusServiceUnavailable, "The log does not answer"},
 	full:             {http.StatusServiceUnavailable, "The log or its disk is full"},
