@@ -62,7 +62,7 @@ func viewDead(d *fanout.DeadLetter) deadView {
 		v.Unreadable = publicReason(d.Err)
 		return v
 	}
-	v.Trigger, v.Position, v.Topic, v.Bytes, v.Accepted = t.ID, uint64(t.Position), t.Topic, len(t.Payload), new(t.Accepted.UTC())
+	v.Trigger, v.Position, v.Topic, v.Bytes, v.Accepted = t.ID, uint64(t.Position), t.Topic, d.Bytes, new(t.Accepted.UTC())
 	return v
 }
 
