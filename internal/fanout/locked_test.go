@@ -114,3 +114,24 @@ func TestOneOfARunIsPurged(t *testing.T) {
 		t.Errorf("of one that is not there: %v", one)
 	}
 }
+
+// A tenant's list of replays costs nobody a look at another's: each may have a thousand lanes.
+func TestAListOfReplaysIsOfThoseThatAreShown(t *testing.T) {
+	b := start(t, nil)
+	for _, tenant := range []string{"acme", "gamma"} {
+		b.tenant(tenant)
+		sub := b.subscribe(tenant, tenant, journal.Limits{})
+		b.answers(tenant, func(int, *delivery.Request) delivery.Outcome { return rejected() })
+		b.post(1, tenant)
+		b.until(sub, "death", func(s LaneStatus) bool { return s.Counters.Dead == 1 })
+		b.replay(Selection{Tenant: tenant})
+	}
+	var asked []string
+	own := b.Replays(func(tenant string) bool {
+		asked = append(asked, tenant)
+		return tenant == "gamma"
+	})
+	if len(own) != 1 || own[0].Tenant != "gamma" || len(asked) != 2 {
+		t.Errorf("asked of %v: %+v", asked, own)
+	}
+}

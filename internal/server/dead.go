@@ -24,7 +24,7 @@ type Dead interface {
 	PurgeDead(ctx context.Context, s fanout.Selection, dry bool) (int, error)
 	PurgeOne(ctx context.Context, subscription, trigger string) error
 	Replay(ctx context.Context, s fanout.Selection, rate string, dry bool) (fanout.ReplayStatus, error)
-	Replays() []fanout.ReplayStatus
+	Replays(shown func(tenant string) bool) []fanout.ReplayStatus
 	ReplayOf(id string) (fanout.ReplayStatus, error)
 	CancelReplay(ctx context.Context, id string) (fanout.ReplayStatus, error)
 	ResumeReplay(ctx context.Context, id string) (fanout.ReplayStatus, error)
