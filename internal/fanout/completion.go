@@ -1,17 +1,19 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 
+	"github.com/fairlane-dev/fairlane/engine"
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
 // Completion is what became of a trigger, derived from the ledger.
 type Completion struct {
 	Trigger *journal.Trigger
-	Fates   []Fate // by lane
+	Fates   []Fate // by lane; to a tenant, its own
 	Whole   bool   // false: the ledger does not hold all of it any more
 }
 
@@ -54,20 +56,33 @@ func (f *Fanout) Completion(ctx context.Context, trigger, tenant string) (c Comp
 		return c, err
 	}
 	c.Whole = whole
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var lanes []*lane
-	f.index.match(c.Trigger, func(l *lane) { lanes = append(lanes, l) })
-	for id := range last {
-		if l := f.index.lane(id); l != nil && !slices.Contains(lanes, l) { // resent, or its subscription has changed
-			lanes = append(lanes, l)
-		}
-	}
-	slices.SortFunc(lanes, func(a, b *lane) int { return int(a.id) - int(b.id) })
-	for _, l := range lanes {
+	for _, l := range f.concerned(c.Trigger, last, tenant) {
 		c.Fates = append(c.Fates, Fate{Subscription: l.subID, Tenant: l.tenant.name, Record: last[l.id]})
 	}
 	return c, nil
+}
+
+// concerned returns the lanes that a trigger is for, and those that it has records of, by number; to a tenant, its own.
+// Everybody waits meanwhile: each lane is looked at once, and none of others for a tenant's sake.
+func (f *Fanout) concerned(t *journal.Trigger, last map[engine.LaneID]journal.Record, tenant string) (lanes []*lane) {
+	f.mu.Lock()
+	if tn := f.index.tenants[tenant]; tn != nil { // which may see it
+		for _, l := range tn.lanes {
+			if _, recorded := last[l.id]; recorded || l.wants(t) { // resent, or its subscription has changed
+				lanes = append(lanes, l)
+			}
+		}
+	} else {
+		f.index.match(t, func(l *lane) { lanes = append(lanes, l) })
+		for id := range last {
+			if l := f.index.lane(id); l != nil {
+				lanes = append(lanes, l)
+			}
+		}
+	}
+	f.mu.Unlock()
+	slices.SortFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.id, b.id) })
+	return slices.Compact(lanes)
 }
 
 // shown reports whether a tenant may see a trigger: one addressed to it, or a broadcast on a topic that it is granted.

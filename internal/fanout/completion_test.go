@@ -3,6 +3,7 @@ package fanout
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -97,4 +98,44 @@ func same(fates []Fate, want map[string]journal.Kind) bool {
 		}
 	}
 	return true
+}
+
+// A broadcast is for lanes of everybody. A tenant is told of its own alone: its question costs nobody else the lock.
+func TestABroadcastsCompletionIsATenantsOwnLanes(t *testing.T) {
+	b := start(t, nil)
+	own := map[string][]string{}
+	for _, id := range []string{"acme", "gamma"} {
+		if _, err := b.PutTenant(t.Context(), journal.Tenant{ID: id, Grants: []journal.Grant{{Topics: []string{"t.>"}}}}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			own[id] = append(own[id], b.subscribe(id, fmt.Sprint(id, i), journal.Limits{}))
+		}
+	}
+	all, err := b.j.Append(t.Context(), &journal.Trigger{Audience: journal.Audience{Broadcast: true}, Topic: "t.x", Accepted: time.Now(), Payload: []byte("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ids := range own {
+		for _, id := range ids {
+			b.until(id, "delivery", delivered(1))
+		}
+	}
+	own[""] = append(append(own[""], own["acme"]...), own["gamma"]...) // an administrator's
+	for tenant, want := range own {
+		c, err := b.Completion(t.Context(), all.ID, tenant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for i := range c.Fates {
+			got = append(got, c.Fates[i].Subscription)
+			if c.Fates[i].Kind != journal.Delivered {
+				t.Errorf("to %q: %+v", tenant, c.Fates[i])
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q is told of %v, want %v", tenant, got, want)
+		}
+	}
 }

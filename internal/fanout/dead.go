@@ -16,7 +16,8 @@ import (
 type DeadLetter struct {
 	Subscription string
 	Tenant       string
-	Trigger      *journal.Trigger // nil: Err says why it cannot be read
+	Trigger      *journal.Trigger // nil: Err says why it cannot be read; without its payload in a list
+	Bytes        int              // of its payload
 	Err          error
 	Reason       engine.Reason // of the last death
 	Died         time.Time
@@ -58,6 +59,7 @@ func (f *Fanout) DeadLetters(ctx context.Context, s Selection, from DeadCursor, 
 		found, cursors := f.deadFrom(&s, from, want)
 		for i := range found {
 			f.fill(ctx, &found[i])
+			found[i].lighten()
 			from = cursors[i]
 			if t := found[i].Trigger; t == nil && s.ranged() || t != nil && !s.accepted(t) {
 				continue
@@ -137,7 +139,17 @@ func (f *Fanout) letter(l *lane, r ref) DeadLetter {
 
 // fill reads the trigger.
 func (f *Fanout) fill(ctx context.Context, d *DeadLetter) {
-	d.Trigger, d.Err = f.journal.Load(ctx, d.at.pos())
+	if d.Trigger, d.Err = f.journal.Load(ctx, d.at.pos()); d.Trigger != nil {
+		d.Bytes = len(d.Trigger.Payload)
+	}
+}
+
+// lighten drops the payload: a page has room for a thousand of any size.
+func (d *DeadLetter) lighten() {
+	if d.Trigger != nil {
+		t := *d.Trigger
+		t.Payload, d.Trigger = nil, &t
+	}
 }
 
 // DeadLetter returns one dead letter with its history, newest first; whole reports whether the log still has all
@@ -248,7 +260,10 @@ func (f *Fanout) PurgeOne(ctx context.Context, subscription, trigger string) err
 		return err
 	}
 	f.mu.Lock()
-	n := f.purge(l, &Selection{}, map[journal.Position]struct{}{r.pos(): {}})
+	n := 0
+	if !l.removed {
+		n = f.purged(l, l.takeOne(r.pos()))
+	}
 	mark := f.journal.Record()
 	f.mu.Unlock()
 	if n == 0 {
@@ -257,7 +272,16 @@ func (f *Fanout) PurgeOne(ctx context.Context, subscription, trigger string) err
 	return f.journal.WaitFlushed(ctx, mark)
 }
 
-func (f *Fanout) countDead(l *lane, s *Selection, in map[journal.Position]struct{}) (n int) {
+// takeOne takes the dead letter at a position; nil: there is none.
+func (l *lane) takeOne(p journal.Position) []ref {
+	at := slices.IndexFunc(l.dead, func(r ref) bool { return p >= r.pos() && p < r.pos()+journal.Position(r.count()) })
+	if at < 0 {
+		return nil
+	}
+	return l.takeDead(at, 1, func(r ref) bool { return r.pos() == p }).taken
+}
+
+func (f *Fanout) countDead(l *lane, s *Selection, in *inRange) (n int) {
 	for _, r := range l.dead {
 		if in == nil && s.takes(r) {
 			n += r.count()
@@ -273,21 +297,25 @@ func (f *Fanout) countDead(l *lane, s *Selection, in map[journal.Position]struct
 }
 
 // purge cancels what is selected of a lane; the caller holds the lock.
-func (f *Fanout) purge(l *lane, s *Selection, in map[journal.Position]struct{}) int {
+func (f *Fanout) purge(l *lane, s *Selection, in *inRange) int {
 	if l.removed {
 		return 0
 	}
-	gone := l.takeDead(0, math.MaxInt, func(r ref) bool { return s.selects(r, in) })
-	l.replay.gone(l, gone.taken, nil)
-	for _, r := range gone.taken {
+	return f.purged(l, l.takeDead(0, math.MaxInt, func(r ref) bool { return s.selects(r, in) }).taken)
+}
+
+// purged cancels what was taken out of a lane's dead; the caller holds the lock.
+func (f *Fanout) purged(l *lane, taken []ref) int {
+	l.replay.gone(l, taken, nil)
+	for _, r := range taken {
 		delete(l.past, r.pos())
 		f.release(r)
 	}
-	n := deliveries(gone.taken)
+	n := deliveries(taken)
 	if n == 0 {
 		return 0
 	}
-	f.recordEach(l, gone.taken, journal.Record{Kind: journal.Purged, At: f.clock.wall(f.clock.now())})
+	f.recordEach(l, taken, journal.Record{Kind: journal.Purged, At: f.clock.wall(f.clock.now())})
 	f.resize(l)
 	f.forget(l, n)
 	now := f.clock.now()

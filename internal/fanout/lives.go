@@ -50,9 +50,8 @@ func (l *lane) renamed(had []journal.Position, seq uint64) {
 			continue
 		}
 		for _, p := range l.replay.parts {
-			if _, in := p.in[old]; in && old != 0 {
-				delete(p.in, old)
-				p.in[name] = struct{}{}
+			if p.in != nil && old != 0 && p.in.has(old) {
+				p.in.add(name)
 			}
 		}
 	}

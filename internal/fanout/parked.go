@@ -3,6 +3,7 @@ package fanout
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -29,8 +30,13 @@ func (f *Fanout) ParkedOf(subscription string, after journal.Position, limit int
 		return nil, fmt.Errorf("%w: subscription %q", ErrNotFound, subscription)
 	}
 	var lowest []Parked
+	var passes [64]bool // by reason: a reference has 6 bits of it
+	for r := range passes {
+		passes[r] = pass(engine.Reason(r))
+	}
+	highest := journal.Position(math.MaxUint64) // of the page, once it is full: a million may wait, under the lock
 	l.backlog.each(func(r ref) {
-		if !pass(r.reason()) {
+		if !passes[r.reason()] || r.pos() >= highest {
 			return
 		}
 		for i := range min(r.count(), limit+int(after-min(after, r.pos()))) {
@@ -40,6 +46,7 @@ func (f *Fanout) ParkedOf(subscription string, after journal.Position, limit int
 		}
 		if len(lowest) >= 4*limit {
 			lowest = lowestOf(lowest, limit)
+			highest = lowest[limit-1].Position
 		}
 	})
 	return lowestOf(lowest, limit), nil

@@ -32,14 +32,17 @@ type job struct {
 // part is what a job takes from one lane.
 type part struct {
 	*job
-	in   map[journal.Position]struct{} // nil: all that the selection has but for its time range
-	left uint64                        // still to be taken
+	in   *inRange // nil: all that the selection has but for its time range
+	left uint64   // still to be taken
 }
 
 func (p *part) wants(l *lane) func(ref) bool {
 	return func(r ref) bool {
 		if !p.sel.selects(r, p.in) {
 			return false
+		}
+		if p.count.Taken == 0 {
+			return true
 		}
 		past, again := l.past[r.pos()]
 		return !again || past.Job == 0 || past.Job != p.Number // what it took before has died again
@@ -229,10 +232,13 @@ func (f *Fanout) left(parts map[*lane]*part) (n uint64) {
 func (p *part) leftOf(l *lane) (n uint64) {
 	wants := p.wants(l)
 	for _, r := range l.dead {
-		for ; r.count() > 0; r = r.next() {
+		for ; r.run() && r.count() > 1; r = r.rest() {
 			if wants(r.first()) {
 				n++
 			}
+		}
+		if wants(r.first()) {
+			n++
 		}
 	}
 	return n

@@ -8,14 +8,16 @@ import (
 	"github.com/fairlane-dev/fairlane/internal/journal"
 )
 
-// Replays lists replays, the oldest first.
-func (f *Fanout) Replays() []ReplayStatus {
-	stored := f.journal.Jobs()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out := make([]ReplayStatus, len(stored))
-	for i := range stored {
-		out[i] = f.statusOf(stored[i])
+// Replays lists replays, the oldest first: those of tenants that may be shown. Each is looked at by itself: it may have
+// a thousand lanes, a tenant fifty of it, and everybody waits for the lock.
+func (f *Fanout) Replays(shown func(tenant string) bool) []ReplayStatus {
+	out := []ReplayStatus{}
+	for _, stored := range f.journal.Jobs() {
+		if shown(stored.Tenant) {
+			f.mu.Lock()
+			out = append(out, f.statusOf(stored))
+			f.mu.Unlock()
+		}
 	}
 	return out
 }
@@ -45,7 +47,10 @@ func (f *Fanout) replayStatus(j *job) ReplayStatus {
 	s.Count = j.count
 	for l := range j.lanes {
 		s.Left += l.replay.part(j).left
-		if v, ok := f.engine.Lane(f.clock.now(), l.id); ok && s.Blocked == engine.None {
+		if s.Blocked != engine.None {
+			continue
+		}
+		if v, ok := f.engine.Lane(f.clock.now(), l.id); ok {
 			s.Blocked = blockedBy(v)
 		}
 	}

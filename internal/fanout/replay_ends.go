@@ -67,13 +67,18 @@ func (j *job) through() bool {
 // cancelledMost. It runs in the janitor.
 func (f *Fanout) endJobs() {
 	f.mu.Lock()
+	open := slices.Collect(maps.Values(f.jobs))
+	f.mu.Unlock()
 	var ended []*job
-	for _, j := range f.jobs {
+	for _, j := range open { // each by itself: it may have a thousand lanes
+		f.mu.Lock()
 		f.dropEmpty(j)
 		if j.through() {
 			ended = append(ended, j)
 		}
+		f.mu.Unlock()
 	}
+	f.mu.Lock()
 	ended = append(ended, f.cancelledLong()...)
 	mark := f.journal.Record()
 	f.mu.Unlock()

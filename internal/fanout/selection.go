@@ -70,12 +70,38 @@ func (f *Fanout) beginCount(tenant string) (begun func(), err error) {
 	return f.enter(f.counting, tenant), nil
 }
 
+// inRange is what was accepted in a time range, of a lane's dead letters; nil is all. It is asked for half a million
+// under the lock: what is surely inside is told by its position, and the others are bits, by their message.
+type inRange struct {
+	from, to journal.Position // what is between, and not in HELD, is inside
+	some     map[journal.Position]*[messageEntries / 64]uint64
+}
+
+const messageEntries = 256 // a position's low byte is its place in its message
+
+func (in *inRange) has(p journal.Position) bool {
+	if in == nil || !p.Held() && p >= in.from && p < in.to {
+		return true
+	}
+	bits := in.some[p/messageEntries]
+	return bits != nil && bits[p%messageEntries/64]>>(p%64)&1 == 1
+}
+
+func (in *inRange) add(p journal.Position) {
+	bits := in.some[p/messageEntries]
+	if bits == nil {
+		bits = new([messageEntries / 64]uint64)
+		in.some[p/messageEntries] = bits
+	}
+	bits[p%messageEntries/64] |= 1 << (p % 64)
+}
+
 // within returns those of the lane's dead letters in the selection that were accepted in its time range; nil is
 // all, without a range.
 //
 // Positions are in order of storing, which comes at most acceptedLag after acceptance: only what is near a
 // bound has to be read, and what is in HELD.
-func (f *Fanout) within(ctx context.Context, l *lane, s *Selection) (map[journal.Position]struct{}, error) {
+func (f *Fanout) within(ctx context.Context, l *lane, s *Selection) (*inRange, error) {
 	if !s.ranged() {
 		return nil, nil
 	}
@@ -86,14 +112,13 @@ func (f *Fanout) within(ctx context.Context, l *lane, s *Selection) (map[journal
 	f.mu.Lock()
 	dead := slices.Clone(l.dead)
 	f.mu.Unlock()
-	in := make(map[journal.Position]struct{})
+	in := &inRange{from: zone.surelyFrom, to: zone.surelyTo, some: make(map[journal.Position]*[messageEntries / 64]uint64)}
 	for _, r := range dead {
 		if !s.takes(r) || !r.pos().Held() && (r.pos() < zone.low || r.pos() >= zone.high) {
 			continue
 		}
 		for ; r.count() > 0; r = r.next() {
-			if !r.pos().Held() && r.pos() >= zone.surelyFrom && r.pos() < zone.surelyTo {
-				in[r.pos()] = struct{}{}
+			if in.has(r.pos()) {
 				continue
 			}
 			t, err := f.journal.Load(ctx, r.pos())
@@ -104,7 +129,7 @@ func (f *Fanout) within(ctx context.Context, l *lane, s *Selection) (map[journal
 				return nil, err
 			}
 			if s.accepted(t) {
-				in[r.pos()] = struct{}{}
+				in.add(r.pos())
 			}
 		}
 	}
@@ -144,13 +169,7 @@ func (f *Fanout) awaitBound() int64 {
 }
 
 // selects reports whether one delivery of r is in the selection; in is what within returned.
-func (s *Selection) selects(r ref, in map[journal.Position]struct{}) bool {
-	if !s.takes(r) {
-		return false
-	}
-	_, inside := in[r.pos()]
-	return in == nil || inside
-}
+func (s *Selection) selects(r ref, in *inRange) bool { return s.takes(r) && in.has(r.pos()) }
 
 // cutout is what takeDead took, one reference a delivery, and how many references in front it passed over.
 type cutout struct {

@@ -90,6 +90,9 @@ func (a *appender) triggers(ctx context.Context, ts []*Trigger) ([]Receipt, erro
 
 // prepare encodes a trigger.
 func (a *appender) prepare(ctx context.Context, t *Trigger) (*posted, error) {
+	if low, _ := a.j.disk.Low(); low {
+		return nil, fmt.Errorf("%w: %w", ErrFull, ErrLowDisk)
+	}
 	if len(t.Payload) > a.j.opt.MaxBody {
 		return nil, fmt.Errorf("%w: body of %d bytes, may be %d", ErrTooLarge, len(t.Payload), a.j.opt.MaxBody)
 	}
@@ -107,7 +110,8 @@ func (a *appender) prepare(ctx context.Context, t *Trigger) (*posted, error) {
 	return p, nil
 }
 
-// marker appends a registry change's marker, and returns its position when it is durable.
+// marker appends a registry change's marker, and returns its position when it is durable. Little free space does not
+// refuse it: the change itself is stored by then, and some make room.
 func (a *appender) marker(ctx context.Context, m Marker) (Position, error) {
 	r, err := a.post(&posted{ctx: ctx, entry: encodeMarker(&m), marker: true})
 	return r.Position, err
@@ -125,9 +129,6 @@ func (a *appender) post(p *posted) (Receipt, error) {
 func (a *appender) postAll(batch []*posted) ([]Receipt, error) {
 	if err := a.j.lease.held(); err != nil {
 		return nil, err
-	}
-	if low, _ := a.j.disk.Low(); low {
-		return nil, fmt.Errorf("%w: %w", ErrFull, ErrLowDisk)
 	}
 	if err := a.enqueue(batch...); err != nil {
 		return nil, err

@@ -121,17 +121,17 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // as long as the writes take
-	return s.alone(r.Context(), func() error {
+	return s.alone(w, r, func() (int, any, error) {
 		p.make(tiers, tenants, subs)
 		if len(p.problems) > 0 {
-			return (&object{problems: p.problems[:min(len(p.problems), maxProblems)]}).refusal()
+			return 0, nil, (&object{problems: p.problems[:min(len(p.problems), maxProblems)]}).refusal()
 		}
 		if !dry {
 			if err := p.do(r); err != nil {
-				return err
+				return 0, nil, err
 			}
 		}
-		return reply(w, http.StatusOK, p.view(dry))
+		return http.StatusOK, p.view(dry), nil
 	})
 }
 

@@ -24,7 +24,7 @@ type Dead interface {
 	PurgeDead(ctx context.Context, s fanout.Selection, dry bool) (int, error)
 	PurgeOne(ctx context.Context, subscription, trigger string) error
 	Replay(ctx context.Context, s fanout.Selection, rate string, dry bool) (fanout.ReplayStatus, error)
-	Replays() []fanout.ReplayStatus
+	Replays(shown func(tenant string) bool) []fanout.ReplayStatus
 	ReplayOf(id string) (fanout.ReplayStatus, error)
 	CancelReplay(ctx context.Context, id string) (fanout.ReplayStatus, error)
 	ResumeReplay(ctx context.Context, id string) (fanout.ReplayStatus, error)
@@ -62,7 +62,7 @@ func viewDead(d *fanout.DeadLetter) deadView {
 		v.Unreadable = publicReason(d.Err)
 		return v
 	}
-	v.Trigger, v.Position, v.Topic, v.Bytes, v.Accepted = t.ID, uint64(t.Position), t.Topic, len(t.Payload), new(t.Accepted.UTC())
+	v.Trigger, v.Position, v.Topic, v.Bytes, v.Accepted = t.ID, uint64(t.Position), t.Topic, d.Bytes, new(t.Accepted.UTC())
 	return v
 }
 

@@ -26,6 +26,7 @@ func TestEachErrorOfTheLogHasItsStatus(t *testing.T) {
 		{journal.ErrFull, 503, "full", "30"},
 		{journal.ErrLowDisk, 503, "full", "30"},
 		{fmt.Errorf("x: %w: y", journal.ErrUnavailable), 503, "unavailable", "2"},
+		{fmt.Errorf("x: %w: y: %w", journal.ErrUnavailable, journal.ErrFull), 503, "unavailable", "2"},
 		{journal.ErrStarting, 503, "stopping", "1"},
 		{context.DeadlineExceeded, 503, "unavailable", "2"},
 		{journal.ErrKeyConflict, 422, "idempotency-key-conflict", ""},

@@ -65,7 +65,7 @@ var table = map[code]struct {
 	overQuota:        {http.StatusTooManyRequests, "The tenant's backlog is over its quota"},
 	overInbound:      {http.StatusTooManyRequests, "The tenant posts faster than its tier allows"},
 	overConcurrency:  {http.StatusTooManyRequests, "Too many of these run for the tenant"},
-	busy:             {http.StatusServiceUnavailable, "Too many posts wait"},
+	busy:             {http.StatusServiceUnavailable, "Too many requests wait"},
 	internal:         {http.StatusInternalServerError, "The service failed"},
 	unavailable:      {http.StatusServiceUnavailable, "The log does not answer"},
 	full:             {http.StatusServiceUnavailable, "The log or its disk is full"},
@@ -189,12 +189,18 @@ func lasting(err error) *problem {
 	switch {
 	case errors.Is(err, journal.ErrTrimmed):
 		return &problem{code: gone, detail: "the log no longer holds it", cause: err}
+	case errors.Is(err, journal.ErrUnavailable): // in doubt, whatever else it is
+		return inDoubt(err)
 	case errors.Is(err, journal.ErrFull), errors.Is(err, journal.ErrLowDisk):
 		return &problem{code: full, detail: "nothing was stored", retryIn: 30 * time.Second, cause: err}
 	case errors.Is(err, journal.ErrStarting), errors.Is(err, fanout.ErrStopped):
 		return &problem{code: stopping, detail: "nothing was stored", retryIn: time.Second, cause: err}
-	case errors.Is(err, journal.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return &problem{code: unavailable, detail: "whether it was stored is not known; send it again, with an Idempotency-Key to be safe", retryIn: 2 * time.Second, cause: err}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return inDoubt(err)
 	}
 	return &problem{code: internal, detail: "the cause is in the service's log", cause: err}
+}
+
+func inDoubt(err error) *problem {
+	return &problem{code: unavailable, detail: "whether it was stored is not known; send it again, with an Idempotency-Key to be safe", retryIn: 2 * time.Second, cause: err}
 }

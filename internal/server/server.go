@@ -23,7 +23,9 @@ import (
 	"time"
 
 	"github.com/fairlane-dev/fairlane/admit"
+	"github.com/fairlane-dev/fairlane/admit/httpadmit"
 	"github.com/fairlane-dev/fairlane/engine"
+	"github.com/fairlane-dev/fairlane/fair"
 	"github.com/fairlane-dev/fairlane/internal/delivery"
 	"github.com/fairlane-dev/fairlane/internal/fanout"
 	"github.com/fairlane-dev/fairlane/internal/journal"
@@ -110,8 +112,8 @@ type Server struct {
 	pace       pace
 	mux        *http.ServeMux
 	pages      *ui.UI
-	document   []byte        // OpenAPI
-	writing    chan struct{} // holds one token: who has it reads, changes and writes the registry
+	document   []byte           // OpenAPI
+	changes    *httpadmit.Slots // one slot: who has it reads, changes and writes the registry
 	stopping   atomic.Bool
 }
 
@@ -120,7 +122,7 @@ func New(o Options) *Server {
 	s := &Server{
 		fanout: o.Fanout, journal: o.Journal, registry: o.Registry, metrics: o.Metrics, trace: o.trace, keeper: o.keeper,
 		log: o.Logger, access: o.Access, configured: o.AdminKey != "", key: sha256.Sum256([]byte(o.AdminKey)), checkURL: o.CheckURL,
-		maxBody: o.MaxBody, pace: defaultPace, mux: http.NewServeMux(), writing: make(chan struct{}, 1),
+		maxBody: o.MaxBody, pace: defaultPace, mux: http.NewServeMux(), changes: httpadmit.NewSlots(fair.SlotLimits{Slots: 1, Queue: changeQueue, Waiters: handAll}),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -247,17 +249,6 @@ func (s *Server) allowed(r *http.Request) string {
 		}
 	}
 	return strings.Join(list, ", ")
-}
-
-// alone runs f while nobody else changes the registry, so that what f read still holds when it writes.
-func (s *Server) alone(ctx context.Context, f func() error) error {
-	select {
-	case s.writing <- struct{}{}:
-		defer func() { <-s.writing }()
-		return f()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // reply sends v as JSON.

@@ -238,22 +238,22 @@ func (s *Server) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 	if err := o.err(); err != nil {
 		return err
 	}
-	return s.alone(r.Context(), func() error {
+	return s.alone(w, r, func() (int, any, error) {
 		sub, err := s.subscription(r)
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
 		made, err := rotate(&sub, kind, overlap, time.Now())
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
 		stored, err := s.fanout.PutSubscription(r.Context(), sub)
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
 		v := viewSubscription(&stored)
 		v.Secret = made
-		return reply(w, http.StatusOK, v)
+		return http.StatusOK, v, nil
 	})
 }
 

@@ -175,7 +175,7 @@ func (s *Server) createSubscription(w http.ResponseWriter, r *http.Request) erro
 		key := delivery.NewSecret()
 		sub.Secrets, made = [][]byte{key}, delivery.FormatSecret(key)
 	}
-	return s.alone(r.Context(), func() error { return s.storeNew(w, r, sub, made) })
+	return s.alone(w, r, func() (int, any, error) { return s.storeNew(w, r, sub, made) })
 }
 
 // creation reads the request's idempotency key; nil is none.
@@ -187,41 +187,41 @@ func creation(r *http.Request, o *object) (*journal.Creation, error) {
 	return &journal.Creation{Key: callerOf(r).id + " " + key, Request: hex.EncodeToString(o.sum[:])}, nil
 }
 
-// created answers a request whose idempotency key has made a subscription before, and reports whether it has.
-// The secret is not shown again.
-func (s *Server) created(w http.ResponseWriter, c *journal.Creation) (bool, error) {
+// created is the answer to a request whose idempotency key has made a subscription before; nil: it has not. The secret
+// is not shown again.
+func (s *Server) created(w http.ResponseWriter, c *journal.Creation) (v any, err error) {
 	if c == nil {
-		return false, nil
+		return nil, nil
 	}
 	sub, exists := s.registry.Subscription(journal.SubscriptionID(c.Key))
 	switch {
 	case !exists:
-		return false, nil
+		return nil, nil
 	case sub.Deleted:
-		return true, refuse(conflict, "Idempotency-Key", "made a subscription that was removed since")
+		return nil, refuse(conflict, "Idempotency-Key", "made a subscription that was removed since")
 	case sub.Creation == nil || *sub.Creation != *c:
-		return true, refuse(keyConflict, "Idempotency-Key", "was used before for another subscription")
+		return nil, refuse(keyConflict, "Idempotency-Key", "was used before for another subscription")
 	}
 	w.Header().Set("Location", "/v1/subscriptions/"+sub.ID)
 	w.Header().Set("Fairlane-Repeat", "true")
-	return true, reply(w, http.StatusCreated, viewSubscription(&sub))
+	return viewSubscription(&sub), nil
 }
 
-func (s *Server) storeNew(w http.ResponseWriter, r *http.Request, sub journal.Subscription, secret string) error {
-	if done, err := s.created(w, sub.Creation); done {
-		return err
+func (s *Server) storeNew(w http.ResponseWriter, r *http.Request, sub journal.Subscription, secret string) (int, any, error) {
+	if again, err := s.created(w, sub.Creation); again != nil || err != nil {
+		return http.StatusCreated, again, err
 	}
 	if t, ok := s.registry.Tenant(sub.Tenant); !ok || t.Deleted || !callerOf(r).sees(sub.Tenant) {
-		return refuse(unknownTenant, "tenant", "names "+sub.Tenant+", which does not exist")
+		return 0, nil, refuse(unknownTenant, "tenant", "names "+sub.Tenant+", which does not exist")
 	}
 	stored, err := s.fanout.PutSubscription(r.Context(), sub)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	v := viewSubscription(&stored)
 	v.Secret = secret
 	w.Header().Set("Location", "/v1/subscriptions/"+stored.ID)
-	return reply(w, http.StatusCreated, v)
+	return http.StatusCreated, v, nil
 }
 
 // patchSubscription is PATCH /v1/subscriptions/{id}, a JSON merge patch: what is absent stays,
@@ -231,39 +231,38 @@ func (s *Server) patchSubscription(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	return s.alone(r.Context(), func() error {
+	return s.alone(w, r, func() (int, any, error) {
 		sub, err := s.subscription(r)
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
 		before := sub.URL
 		s.readSubscription(o, &sub)
 		s.withinTier(o, callerOf(r), &sub)
 		if err := o.err(); err != nil {
-			return err
+			return 0, nil, err
 		}
 		if o.has("paused") && !sub.Paused || sub.URL != before {
 			sub.Disabled = "" // resuming, or a new address, is how a 410 is taken back
 		}
 		stored, err := s.fanout.PutSubscription(r.Context(), sub)
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
-		return reply(w, http.StatusOK, viewSubscription(&stored))
+		return http.StatusOK, viewSubscription(&stored), nil
 	})
 }
 
 func (s *Server) deleteSubscription(w http.ResponseWriter, r *http.Request) error {
-	return s.alone(r.Context(), func() error {
+	return s.alone(w, r, func() (int, any, error) {
 		sub, err := s.subscription(r)
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
 		if err := s.fanout.DeleteSubscription(r.Context(), sub.ID); err != nil {
-			return err
+			return 0, nil, err
 		}
-		w.WriteHeader(http.StatusNoContent)
-		return nil
+		return http.StatusNoContent, nil, nil
 	})
 }
 

@@ -97,9 +97,9 @@ func (s *Server) createTenant(w http.ResponseWriter, r *http.Request) error {
 	if err := o.err(); err != nil {
 		return err
 	}
-	return s.alone(r.Context(), func() error {
+	return s.alone(w, r, func() (int, any, error) {
 		if _, exists := s.registry.Tenant(t.ID); exists {
-			return refuse(conflict, "id", "exists or was used before; ids are never given again")
+			return 0, nil, refuse(conflict, "id", "exists or was used before; ids are never given again")
 		}
 		return s.storeTenant(w, r, t, http.StatusCreated)
 	})
@@ -122,28 +122,28 @@ func (s *Server) putTenant(w http.ResponseWriter, r *http.Request) error {
 	if err := o.err(); err != nil {
 		return err
 	}
-	return s.alone(r.Context(), func() error {
+	return s.alone(w, r, func() (int, any, error) {
 		old, exists := s.registry.Tenant(id)
 		if !exists {
 			return s.storeTenant(w, r, t, http.StatusCreated)
 		}
 		if old.Deleted {
-			return refuse(conflict, "id", "was used before; ids are never given again")
+			return 0, nil, refuse(conflict, "id", "was used before; ids are never given again")
 		}
 		old.Name, old.Tier, old.Suspended, old.Grants = t.Name, t.Tier, t.Suspended, t.Grants
 		return s.storeTenant(w, r, old, http.StatusOK)
 	})
 }
 
-func (s *Server) storeTenant(w http.ResponseWriter, r *http.Request, t journal.Tenant, status int) error {
+func (s *Server) storeTenant(w http.ResponseWriter, r *http.Request, t journal.Tenant, status int) (int, any, error) {
 	stored, err := s.fanout.PutTenant(r.Context(), t)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	if status == http.StatusCreated {
 		w.Header().Set("Location", "/v1/tenants/"+stored.ID)
 	}
-	return reply(w, status, viewTenant(&stored))
+	return status, viewTenant(&stored), nil
 }
 
 func (s *Server) readTenant(w http.ResponseWriter, r *http.Request, t *journal.Tenant) (*object, error) {
@@ -176,14 +176,14 @@ func (s *Server) patchTenant(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.alone(r.Context(), func() error {
+	return s.alone(w, r, func() (int, any, error) {
 		t, err := s.tenant(r, r.PathValue("id"))
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
 		readTenantFields(o, &t, *s.tiers.Load())
 		if err := o.err(); err != nil {
-			return err
+			return 0, nil, err
 		}
 		return s.storeTenant(w, r, t, http.StatusOK)
 	})
@@ -196,30 +196,28 @@ func validName(s string) bool {
 
 func (s *Server) deleteTenant(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	return s.alone(r.Context(), func() error {
+	return s.alone(w, r, func() (int, any, error) {
 		if _, err := s.tenant(r, id); err != nil {
-			return err
+			return 0, nil, err
 		}
 		if err := s.fanout.DeleteTenant(r.Context(), id); err != nil {
-			return err
+			return 0, nil, err
 		}
-		w.WriteHeader(http.StatusNoContent)
-		return nil
+		return http.StatusNoContent, nil, nil
 	})
 }
 
 // revokeLinks is POST /v1/tenants/{id}/links/revoke: every signed link made before opens nothing any more.
 func (s *Server) revokeLinks(w http.ResponseWriter, r *http.Request) error {
-	return s.alone(r.Context(), func() error {
+	return s.alone(w, r, func() (int, any, error) {
 		t, err := s.tenant(r, r.PathValue("id"))
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
 		t.Links++
 		if _, err := s.fanout.PutTenant(r.Context(), t); err != nil {
-			return err
+			return 0, nil, err
 		}
-		w.WriteHeader(http.StatusNoContent)
-		return nil
+		return http.StatusNoContent, nil, nil
 	})
 }

@@ -119,43 +119,42 @@ func (s *Server) putTier(w http.ResponseWriter, r *http.Request) error {
 	if err := o.err(); err != nil {
 		return err
 	}
-	return s.alone(r.Context(), func() error {
+	return s.alone(w, r, func() (int, any, error) {
 		if err := s.changeable(t.Name); err != nil {
-			return err
+			return 0, nil, err
 		}
 		_, exists := (*s.tiers.Load())[t.Name]
 		if err := s.keeper.putTier(r.Context(), t); err != nil {
-			return err
+			return 0, nil, err
 		}
 		status := http.StatusOK
 		if !exists {
 			status = http.StatusCreated
 			w.Header().Set("Location", "/v1/tiers/"+t.Name)
 		}
-		return reply(w, status, s.viewTier(&t))
+		return status, s.viewTier(&t), nil
 	})
 }
 
 // deleteTier is DELETE /v1/tiers/{name}, of one that no tenant is in.
 func (s *Server) deleteTier(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
-	return s.alone(r.Context(), func() error {
+	return s.alone(w, r, func() (int, any, error) {
 		if _, exists := (*s.tiers.Load())[name]; !exists {
-			return &problem{code: notFound, detail: nothingThere}
+			return 0, nil, &problem{code: notFound, detail: nothingThere}
 		}
 		if err := s.changeable(name); err != nil {
-			return err
+			return 0, nil, err
 		}
 		for _, t := range s.registry.Tenants() {
 			if !t.Deleted && t.Tier == name {
-				return refuse(conflict, "name", "is the tier of tenant "+t.ID+"; move its tenants to another")
+				return 0, nil, refuse(conflict, "name", "is the tier of tenant "+t.ID+"; move its tenants to another")
 			}
 		}
 		if err := s.keeper.dropTier(r.Context(), name); err != nil {
-			return err
+			return 0, nil, err
 		}
-		w.WriteHeader(http.StatusNoContent)
-		return nil
+		return http.StatusNoContent, nil, nil
 	})
 }
 
