@@ -235,6 +235,8 @@ func (f *Fanout) PurgeDead(ctx context.Context, s Selection, dry bool) (n int, e
 	}
 	defer begun()
 	s.Bound = f.awaitBound()
+	f.moving.RLock()
+	defer f.moving.RUnlock()
 	var mark journal.Mark
 	for _, l := range lanes {
 		in, err := f.within(ctx, l, &s)

@@ -49,7 +49,8 @@ type Fanout struct {
 	aged   journal.Position // what was there an hour before agedAt lies below it
 	agedAt time.Duration    // 0: never asked
 
-	admin sync.Mutex // serialises changes of the registry with their application
+	admin  sync.Mutex   // serialises changes of the registry with their application
+	moving sync.RWMutex // before mu: written while deliveries get their names in HELD, read from what a range has to its use
 
 	mu      sync.Mutex // all below
 	engine  decider

@@ -253,6 +253,8 @@ func (f *Fanout) move(l *lane, p *pick) error {
 	if err != nil {
 		return err
 	}
+	f.moving.Lock()
+	defer f.moving.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.commitMove(l, p, seq) {

@@ -95,6 +95,8 @@ func (f *Fanout) Replay(ctx context.Context, s Selection, rate string, dry bool)
 	if j.rate, err = replayRate(rate); err != nil || j.rate.IsPaused() {
 		return ReplayStatus{}, fmt.Errorf("%w: rate: must be such as 15/s", ErrInvalid)
 	}
+	f.moving.RLock()
+	defer f.moving.RUnlock()
 	parts, err := f.partsOf(ctx, j, lanes)
 	if err != nil {
 		return ReplayStatus{}, err
@@ -180,7 +182,7 @@ func (f *Fanout) checkReplayed(s *Selection, lanes []*lane) error {
 	return nil
 }
 
-// partsOf resolves a job's time range, lane by lane.
+// partsOf resolves a job's time range, lane by lane. The caller holds moving, until the job is attached.
 func (f *Fanout) partsOf(ctx context.Context, j *job, lanes []*lane) (map[*lane]*part, error) {
 	parts := make(map[*lane]*part, len(lanes))
 	for _, l := range lanes {

@@ -102,6 +102,8 @@ func (f *Fanout) ResumeReplay(ctx context.Context, id string) (ReplayStatus, err
 			return err
 		}
 		defer begun()
+		f.moving.RLock()
+		defer f.moving.RUnlock()
 		parts, err := f.partsOf(ctx, j, lanes)
 		if err != nil {
 			return err

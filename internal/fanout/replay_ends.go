@@ -45,6 +45,8 @@ func (f *Fanout) goOn(j *job) {
 	if errors.Is(err, ErrNotFound) { // deleted: nothing is left to take
 		lanes, err = nil, nil
 	}
+	f.moving.RLock()
+	defer f.moving.RUnlock()
 	parts, err2 := f.partsOf(f.ctx, j, lanes)
 	if err = errors.Join(err, err2); f.ctx.Err() != nil {
 		return

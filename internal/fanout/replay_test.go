@@ -820,3 +820,40 @@ func TestAResendOfWhatWaitsIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// Whoever uses what a range has holds off the moves into HELD, which give its letters other names.
+func TestARangeKeepsItsLettersWhileTheyMove(t *testing.T) {
+	b, sub := startOne(t, nil, "hook", journal.Limits{})
+	s := Selection{Subscription: sub, Since: time.Now()}
+	b.bury(sub, "hook", "acme", 100)
+	s.Bound = b.awaitBound()
+	count := func(in *inRange) int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.countDead(b.index.bySub[sub], &s, in)
+	}
+	b.moving.RLock()
+	in, err := b.within(t.Context(), b.index.bySub[sub], &s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := make(chan struct{})
+	go func() {
+		b.moveEverything()
+		close(moved)
+	}()
+	b.until(sub, "a message in HELD", func(LaneStatus) bool { return b.j.Status().HeldBytes > 0 })
+	for range 10_000 { // the names would change at once
+		if n := count(in); n != 100 {
+			t.Fatalf("%d of 100 letters are in the range", n)
+		}
+	}
+	b.moving.RUnlock()
+	<-moved
+	if n := count(in); n != 0 {
+		t.Errorf("nothing has moved: %d have their old names", n)
+	}
+	if r := b.replay(s); r.Selected != 100 {
+		t.Errorf("%d selected afterwards", r.Selected)
+	}
+}

@@ -100,7 +100,7 @@ func (in *inRange) add(p journal.Position) {
 // all, without a range.
 //
 // Positions are in order of storing, which comes at most acceptedLag after acceptance: only what is near a
-// bound has to be read, and what is in HELD.
+// bound has to be read, and what is in HELD. The caller holds moving, for as long as it uses the result.
 func (f *Fanout) within(ctx context.Context, l *lane, s *Selection) (*inRange, error) {
 	if !s.ranged() {
 		return nil, nil

@@ -322,6 +322,9 @@ func TestLowDiskRefusesTriggersThenSends(t *testing.T) {
 	if err := j.Blocked(); err != nil {
 		t.Error(err)
 	}
+	if err := j.Status().Err; !errors.Is(err, ErrLowDisk) {
+		t.Errorf("triggers are refused, and the journal is ready: %v", err)
+	}
 	changes("triggers", "acme")
 	free.Store(1 << 29)
 	eventually(t, "sends are refused", func() bool { return errors.Is(j.Blocked(), ErrLowDisk) })
@@ -330,7 +333,7 @@ func TestLowDiskRefusesTriggersThenSends(t *testing.T) {
 	free.Store(1 << 40)
 	eventually(t, "all is well", func() bool {
 		_, err := j.Append(t.Context(), trigger(3))
-		return err == nil && j.Blocked() == nil
+		return err == nil && j.Blocked() == nil && j.Status().Err == nil
 	})
 }
 

@@ -24,6 +24,9 @@ func (j *Journal) Status() Status {
 	s.Floor = j.trim.current()
 	s.LastPosition = Position(j.newest.Load())
 	err := j.sizes(&s)
+	if low, _ := j.disk.Low(); low {
+		err = errors.Join(err, ErrLowDisk)
+	}
 	s.Err = errors.Join(j.lease.held(), j.append.trouble.get(), j.outcomes.trouble.get(), err)
 	return s
 }
