@@ -22,7 +22,7 @@ const (
 	deadQuota = 2        // times its backlog quota: what a tenant's dead letters may take beside what it has parked
 	deadRoom  = 64 << 20 // bytes that they may take anyhow
 	waitLeast = 100      // a tenant may always have this part of Options.MaxWaiting
-	waitFree  = 3        // and as many times what is free
+	waitFree  = 7        // and as many times what is free, though never more than all
 )
 
 // Beside is what a tenant has beside a subscription that is checked.
@@ -54,11 +54,11 @@ func (f *Fanout) checkBeside(s *journal.Subscription, most int, b Beside) error 
 
 // overQuota reports whether a tenant has more parked and dead than its backlog quota, or so many references that
 // others would soon find no room. As in the dynamic thresholds of Choudhury and Hahne (1998), what one may hold is a
-// multiple of what is free: one alone gets three quarters of all, two three sevenths each, and some is always free
+// multiple of what is free: one alone gets seven eighths of all, two seven fifteenths each, and some is always free
 // for who holds little. The caller holds the lock.
 func (f *Fanout) overQuota(tn *tenant) bool {
 	all := f.opts.MaxWaiting
-	return tn.bytes >= float64(tn.tier.Backlog) || tn.refs >= max(waitFree*(all-f.waiting), all/waitLeast)
+	return tn.bytes >= float64(tn.tier.Backlog) || tn.refs >= max(min(waitFree*(all-f.waiting), all), all/waitLeast)
 }
 
 // boundDead ends the oldest dead letters of tenants that have too many: posts addressed to them are refused long

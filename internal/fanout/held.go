@@ -110,7 +110,7 @@ func (f *Fanout) moveOld() {
 // short.
 func (f *Fanout) moveBelow() (lowest, below journal.Position) {
 	f.mu.Lock()
-	cursor, crowded := f.cursor, f.waiting > f.opts.MaxWaiting/2
+	cursor, crowded := f.cursor, f.waiting > f.opts.MaxWaiting/4*3
 	f.mu.Unlock()
 	lowest = f.lowest(cursor)
 	pinned := f.journal.Pinned(lowest)
