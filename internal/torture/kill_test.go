@@ -144,9 +144,21 @@ func drain(t *testing.T, s *service, all []*member) {
 		}
 		return n
 	}
+	// As long as it takes: endpoints that take half a second for an answer were kept from their work by kills. But something
+	// has to be settled all the time.
+	settled := func(limited bool) bool {
+		least, since := waiting(limited), now()
+		poll(10*time.Minute, func() bool {
+			if n := waiting(limited); n < least {
+				least, since = n, now()
+			}
+			return least == 0 || now()-since > 20*time.Second
+		})
+		return least == 0
+	}
 	begin := now()
-	if !poll(time.Minute, func() bool { return waiting(false) == 0 }) {
-		t.Errorf("a minute after the load: %d deliveries to endpoints without a contract wait: %+v", waiting(false), s.lanes())
+	if !settled(false) {
+		t.Errorf("for 20 s nothing of %d deliveries to endpoints without a contract was settled: %+v", waiting(false), s.lanes())
 	}
 	t.Logf("everything without a contract was settled %v after the load; %d wait for their contracts", now()-begin, waiting(true))
 	for _, m := range all {
@@ -155,8 +167,8 @@ func drain(t *testing.T, s *service, all []*member) {
 			s.must("PATCH", "/v1/subscriptions/"+m.subscription, map[string]any{"rate": "unlimited", "cap": 32}, nil)
 		}
 	}
-	if !poll(time.Minute, func() bool { return waiting(true) == 0 }) {
-		t.Errorf("a minute after the contracts were lifted: %d deliveries wait: %+v", waiting(true), s.lanes())
+	if !settled(true) {
+		t.Errorf("the contracts are lifted, and for 20 s nothing of %d deliveries was settled: %+v", waiting(true), s.lanes())
 	}
 }
 
