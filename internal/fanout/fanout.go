@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -335,8 +336,8 @@ func (f *Fanout) Ready() error {
 	if err := f.readErr.Load(); err != nil {
 		return *err
 	}
-	if s := f.journal.Status(); s.Err != nil {
-		return s.Err
+	if s := f.journal.Status(); s.Err != nil || s.Ingest != nil {
+		return cmp.Or(s.Err, s.Ingest)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

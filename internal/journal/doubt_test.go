@@ -322,8 +322,8 @@ func TestLowDiskRefusesTriggersThenSends(t *testing.T) {
 	if err := j.Blocked(); err != nil {
 		t.Error(err)
 	}
-	if err := j.Status().Err; !errors.Is(err, ErrLowDisk) {
-		t.Errorf("triggers are refused, and the journal is ready: %v", err)
+	if s := j.Status(); !errors.Is(s.Ingest, ErrLowDisk) || s.Err != nil {
+		t.Errorf("triggers are refused, and the status is %v, %v", s.Ingest, s.Err)
 	}
 	changes("triggers", "acme")
 	free.Store(1 << 29)
@@ -333,7 +333,7 @@ func TestLowDiskRefusesTriggersThenSends(t *testing.T) {
 	free.Store(1 << 40)
 	eventually(t, "all is well", func() bool {
 		_, err := j.Append(t.Context(), trigger(3))
-		return err == nil && j.Blocked() == nil && j.Status().Err == nil
+		return err == nil && j.Blocked() == nil && j.Status().Ingest == nil
 	})
 }
 

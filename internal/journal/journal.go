@@ -161,6 +161,7 @@ type Receipt struct {
 // Status is the journal at an instant, for readiness and metrics.
 type Status struct {
 	Err           error // why it is not ready; nil
+	Ingest        error // why no trigger is taken though the log answers; nil
 	Sends         error // why no new request may be started; nil
 	LastPosition  Position
 	Floor         Position

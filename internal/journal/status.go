@@ -25,7 +25,7 @@ func (j *Journal) Status() Status {
 	s.LastPosition = Position(j.newest.Load())
 	err := j.sizes(&s)
 	if low, _ := j.disk.Low(); low {
-		err = errors.Join(err, ErrLowDisk)
+		s.Ingest = ErrLowDisk
 	}
 	s.Err = errors.Join(j.lease.held(), j.append.trouble.get(), j.outcomes.trouble.get(), err)
 	return s

@@ -181,3 +181,14 @@ func TestTheKeyIsAskedForEverywhere(t *testing.T) {
 		t.Errorf("the key: %d", a.status)
 	}
 }
+
+// Who takes no triggers is not ready for them.
+func TestAFullDiskIsNotReady(t *testing.T) {
+	s := start(t, "", func(c *Config) { c.Ballast = 1 << 60 })
+	if r := s.do("GET", "/readyz", nil); r.status != 503 || !strings.Contains(string(r.body), "free space") {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	if r := s.do("GET", "/healthz", nil); r.status != 200 {
+		t.Errorf("health: %d", r.status)
+	}
+}
