@@ -16,12 +16,7 @@ import (
 )
 
 func newTierCmd() *cobra.Command {
-	c := &client{}
-	cmd := &cobra.Command{Use: "tier", Short: "List, show, set and remove tiers", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	c.flags(cmd)
-	cmd.AddCommand(newTierListCmd(c), newTierShowCmd(c), newTierPutCmd(c), newTierRemoveCmd(c))
-	return cmd
+	return newGroupCmd("tier", "List, show, set and remove tiers", newTierListCmd, newTierShowCmd, newTierPutCmd, newTierRemoveCmd)
 }
 
 func newTierListCmd(c *client) *cobra.Command {
