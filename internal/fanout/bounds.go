@@ -3,6 +3,7 @@ package fanout
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/fairlane-dev/fairlane/internal/delivery"
@@ -19,8 +20,8 @@ const (
 
 	// What is dead waits for a person, and may wait for ever: it stops nobody's reader, and is bounded by itself.
 	deadMost  = 4        // times Options.MaxWaiting: references to dead letters of all tenants
-	deadQuota = 2        // times its backlog quota: what a tenant's dead letters may take beside what it has parked
-	deadRoom  = 64 << 20 // bytes that they may take anyhow
+	deadQuota = 2        // times its backlog quota: what a tenant may have parked and dead before its dead letters end
+	deadRoom  = 64 << 20 // bytes that it may have anyhow
 	waitLeast = 100      // a tenant may always have this part of Options.MaxWaiting
 	waitFree  = 7        // and as many times what is free, though never more than all
 )
@@ -67,26 +68,19 @@ func (f *Fanout) overQuota(tn *tenant) bool {
 func (f *Fanout) boundDead() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.dead == 0 {
-		return
-	}
-	var most *tenant
-	var mostDead int
 	for _, tn := range f.index.tenants {
-		dead := 0
-		for _, l := range tn.lanes {
-			dead += len(l.dead)
-		}
-		if dead > mostDead || dead == mostDead && most != nil && tn.name < most.name {
-			most, mostDead = tn, dead
-		}
 		room := max(deadQuota*float64(tn.tier.Backlog), deadRoom)
-		if tn.bytes > room && dead > 0 {
+		if tn.bytes <= room {
+			continue
+		}
+		if dead := tn.dead(); dead > 0 {
 			f.endOldest(tn, max(int((1-room/tn.bytes)*float64(dead)), 1))
 		}
 	}
-	if excess := f.dead - deadMost*f.opts.MaxWaiting; excess > 0 && most != nil {
-		f.endOldest(most, excess)
+	if excess := f.dead - deadMost*f.opts.MaxWaiting; excess > 0 {
+		f.endOldest(slices.MaxFunc(slices.Collect(maps.Values(f.index.tenants)), func(x, y *tenant) int {
+			return cmp.Or(cmp.Compare(x.dead(), y.dead()), cmp.Compare(y.name, x.name))
+		}), excess)
 	}
 }
 
@@ -96,6 +90,14 @@ func (f *Fanout) endOldest(tn *tenant, n int) {
 	n = min(n, len(l.dead))
 	f.log.Warn("a tenant has more dead letters than are kept: its oldest end", "tenant", tn.name, "subscription", l.subID, "letters", deliveries(l.dead[:n]))
 	f.endDead(f.clock.now(), l, n)
+}
+
+// dead counts the tenant's references to dead letters.
+func (tn *tenant) dead() (n int) {
+	for _, l := range tn.lanes {
+		n += len(l.dead)
+	}
+	return n
 }
 
 // live counts the tenant's subscriptions.

@@ -159,19 +159,12 @@ func (f *Fanout) purgeOld(before int64) {
 
 // endDead purges the first n of a lane's dead; the caller holds the lock.
 func (f *Fanout) endDead(now time.Duration, l *lane, n int) {
-	l.replay.gone(l, l.dead[:n], nil)
-	for _, r := range l.dead[:n] {
-		f.write(f.record(l, journal.Purged, r))
-		f.release(r)
-		delete(l.past, r.pos())
-	}
-	gone := deliveries(l.dead[:n])
+	old := l.dead[:n]
 	l.dead = l.dead[n:]
-	f.resize(l)
-	f.forget(l, gone)
-	f.engine.Settle(now, l.id, engine.ToPurged, uint32(gone))
-	f.stateOrder(now, l)
-	f.dirty = true
+	for _, r := range old {
+		f.write(f.record(l, journal.Purged, r))
+	}
+	f.settlePurged(now, l, old)
 }
 
 // expire buries what has waited beyond the horizon. Positions are in order of acceptance, so one

@@ -308,22 +308,27 @@ func (f *Fanout) purge(l *lane, s *Selection, in *inRange) int {
 
 // purged cancels what was taken out of a lane's dead; the caller holds the lock.
 func (f *Fanout) purged(l *lane, taken []ref) int {
+	if len(taken) == 0 {
+		return 0
+	}
+	now := f.clock.now()
+	f.recordEach(l, taken, journal.Record{Kind: journal.Purged, At: f.clock.wall(now)})
+	f.settlePurged(now, l, taken)
+	f.pump(now)
+	return deliveries(taken)
+}
+
+// settlePurged forgets what was taken out of a lane's dead and is recorded as purged; the caller holds the lock.
+func (f *Fanout) settlePurged(now time.Duration, l *lane, taken []ref) {
 	l.replay.gone(l, taken, nil)
 	for _, r := range taken {
 		delete(l.past, r.pos())
 		f.release(r)
 	}
 	n := deliveries(taken)
-	if n == 0 {
-		return 0
-	}
-	f.recordEach(l, taken, journal.Record{Kind: journal.Purged, At: f.clock.wall(f.clock.now())})
 	f.resize(l)
 	f.forget(l, n)
-	now := f.clock.now()
 	f.engine.Settle(now, l.id, engine.ToPurged, uint32(n))
 	f.stateOrder(now, l)
-	f.pump(now)
 	f.dirty = true
-	return n
 }
