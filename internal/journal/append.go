@@ -57,6 +57,9 @@ func (p *posted) keyed() bool { return p.key != "" }
 
 // trigger is Append.
 func (a *appender) trigger(ctx context.Context, t *Trigger) (Receipt, error) {
+	if err := a.space(); err != nil {
+		return Receipt{}, err
+	}
 	p, err := a.prepare(ctx, t)
 	if err != nil {
 		return Receipt{}, err
@@ -68,6 +71,12 @@ func (a *appender) trigger(ctx context.Context, t *Trigger) (Receipt, error) {
 func (a *appender) triggers(ctx context.Context, ts []*Trigger) ([]Receipt, error) {
 	if len(ts) > packMaxEntries {
 		return nil, fmt.Errorf("%w: a batch of %d, may be %d", ErrTooLarge, len(ts), packMaxEntries)
+	}
+	if len(ts) == 0 {
+		return nil, nil
+	}
+	if err := a.space(); err != nil {
+		return nil, err
 	}
 	batch, size := make([]*posted, len(ts)), 0
 	for i, t := range ts {
@@ -81,18 +90,20 @@ func (a *appender) triggers(ctx context.Context, ts []*Trigger) ([]Receipt, erro
 	if size > packMaxBytes {
 		return nil, fmt.Errorf("%w: a batch of %d bytes, may be %d", ErrTooLarge, size, packMaxBytes)
 	}
-	if len(batch) == 0 {
-		return nil, nil
-	}
 	batch[0].together = len(batch)
 	return a.postAll(batch)
 }
 
+// space refuses triggers while little space is free.
+func (a *appender) space() error {
+	if low, _ := a.j.disk.Low(); low {
+		return fmt.Errorf("%w: %w", ErrFull, ErrLowDisk)
+	}
+	return nil
+}
+
 // prepare encodes a trigger.
 func (a *appender) prepare(ctx context.Context, t *Trigger) (*posted, error) {
-	if low, _ := a.j.disk.Low(); low {
-		return nil, fmt.Errorf("%w: %w", ErrFull, ErrLowDisk)
-	}
 	if len(t.Payload) > a.j.opt.MaxBody {
 		return nil, fmt.Errorf("%w: body of %d bytes, may be %d", ErrTooLarge, len(t.Payload), a.j.opt.MaxBody)
 	}
