@@ -72,10 +72,10 @@ func newGroupCmd(use, short string, commands ...func(*client) *cobra.Command) *c
 	return cmd
 }
 
-// newEndCmd ends what an id names, by a call that answers nothing.
+// newEndCmd ends what its one argument names, by a call that answers nothing.
 func newEndCmd(c *client, use, short, said string, call func(*api.Client, context.Context, string) error) *cobra.Command {
 	return &cobra.Command{
-		Use:   use + " ID",
+		Use:   use,
 		Short: short,
 		Args:  exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -165,5 +165,5 @@ func newKeyRotateCmd(c *client) *cobra.Command {
 }
 
 func newKeyRevokeCmd(c *client) *cobra.Command {
-	return newEndCmd(c, "revoke", "Let a key open nothing from now on", "revoked", (*api.Client).RevokeKey)
+	return newEndCmd(c, "revoke ID", "Let a key open nothing from now on", "revoked", (*api.Client).RevokeKey)
 }

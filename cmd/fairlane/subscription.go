@@ -107,5 +107,5 @@ func subscriptionRow(s api.Subscription) []string {
 }
 
 func newSubscriptionRemoveCmd(c *client) *cobra.Command {
-	return newEndCmd(c, "rm", "Remove a subscription; what waits for it is cancelled", "removed", (*api.Client).DeleteSubscription)
+	return newEndCmd(c, "rm ID", "Remove a subscription; what waits for it is cancelled", "removed", (*api.Client).DeleteSubscription)
 }

@@ -45,5 +45,5 @@ func newTenantListCmd(c *client) *cobra.Command {
 }
 
 func newTenantRemoveCmd(c *client) *cobra.Command {
-	return newEndCmd(c, "rm", "Remove a tenant without subscriptions; its id is never given again", "removed", (*api.Client).DeleteTenant)
+	return newEndCmd(c, "rm ID", "Remove a tenant without subscriptions; its id is never given again", "removed", (*api.Client).DeleteTenant)
 }

@@ -96,14 +96,7 @@ func atLeastOne[T int | int64](cmd *cobra.Command, to *T, name, usage string) {
 }
 
 func newTierRemoveCmd(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use:   "rm NAME",
-		Short: "Remove a tier that no tenant is in",
-		Args:  exactly(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return done(c, cmd, func(ctx context.Context, a *api.Client) error { return a.DeleteTier(ctx, args[0]) }, "removed "+args[0])
-		},
-	}
+	return newEndCmd(c, "rm NAME", "Remove a tier that no tenant is in", "removed", (*api.Client).DeleteTier)
 }
 
 // tierCells are the columns of ls; sizes are as the configuration has them.
