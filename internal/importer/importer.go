@@ -187,7 +187,7 @@ var goodLane = regexp.MustCompile(`\A[A-Za-z0-9._-]{1,64}\z`)
 
 // result writes the files.
 func (w *work) result(from string) (*Result, error) {
-	file, err := yaml.MarshalWithOptions(w.document, yaml.UseSingleQuote(false))
+	file, err := yaml.MarshalWithOptions(w.document, yaml.UseSingleQuote(false), yaml.CustomMarshaler[string](scalar))
 	if err != nil {
 		return nil, err
 	}
@@ -196,6 +196,15 @@ func (w *work) result(from string) (*Result, error) {
 		File: append([]byte(head), file...), Secrets: w.secrets.Bytes(),
 		Tenants: len(w.Tenants), Subscriptions: len(w.Subscriptions), Notes: w.notes,
 	}, nil
+}
+
+// scalar writes a text. The library leaves "? x" bare, which is read as a mapping's key; and it indents a text of several
+// lines only where it knows how deep it stands.
+func scalar(s string) ([]byte, error) {
+	if strings.HasPrefix(s, "?") || strings.Contains(s, "\n") {
+		return yaml.MarshalWithOptions(s, yaml.JSON())
+	}
+	return yaml.MarshalWithOptions(s, yaml.UseSingleQuote(false))
 }
 
 // list is a list as APIs answer it: bare, or within pages.
