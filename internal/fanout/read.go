@@ -223,6 +223,9 @@ func (f *Fanout) record(l *lane, kind journal.Kind, r ref) journal.Record {
 		Kind: kind, Partition: l.part, Lane: l.id, Position: r.pos(),
 		Attempt: r.attempt(), Reason: r.reason(), At: f.clock.wall(f.clock.now()),
 	}
+	if kind == journal.Dead {
+		rec.At = time.UnixMilli(r.stamp()) // as it is told until then: a restart knows it by this
+	}
 	if r.due() {
 		rec.Due = time.UnixMilli(r.stamp())
 	}
